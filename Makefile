@@ -1,0 +1,53 @@
+# `make serve` and `make test` need only Python 3.11+ and make; they set up the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format bench lock clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/installed ## Make the environment; quick when nothing changed.
+
+$(VENV)/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnlog needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	@echo "Setting up $(VENV) (once; about a minute) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes --requirement requirements.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed
+	@echo "Setting up the test tools …"
+	@$(PIP) install --require-hashes --requirement requirements-dev.txt
+	@touch $@
+
+serve: setup ## Prepare the default model and serve it on http://127.0.0.1:8000.
+	@$(BIN)/turnlog serve
+
+test: $(VENV)/installed-dev ## Run the whole test suite.
+	@$(BIN)/pytest
+
+check: $(VENV)/installed-dev ## Format, lint, types, import contracts and tests: what CI runs.
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest
+
+format: $(VENV)/installed-dev ## Format the code and mend what can be mended.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/installed-dev ## Measure speed and print it as a table.
+	@$(BIN)/python -m tests.benchmarks
+
+lock: ## Write the hashed requirements anew from pyproject.toml (needs uv).
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group build pyproject.toml -o requirements.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+clean: ## Remove the environment.
+	rm -rf $(VENV)
