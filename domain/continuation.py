@@ -1,0 +1,45 @@
+"""Whether a chain may be continued: the rules between what the store holds and what a request asks (D-12)."""
+
+from collections.abc import Sequence
+
+from domain.errors import ChainTooLongError, PreviousResponseNotCompletedError, PreviousResponseNotFoundError
+from domain.response import Response, api_status
+
+CONTINUABLE = ("completed", "incomplete")
+
+
+def check_chain(previous_id: str, stored: Sequence[Response], *, now_s: int, limit: int) -> None:
+    """Refuse a chain that is not whole, not alive, not finished or too long.
+
+    Args:
+        previous_id: the response the request wants to continue.
+        stored: the responses found for it, oldest first; at most `limit` + 1.
+        now_s: Unix time in seconds; a response is visible while it expires strictly later (R-111).
+        limit: how many responses a chain may have (D-31).
+
+    Raises:
+        PreviousResponseNotFoundError: the response or an ancestor is missing or has expired.
+        PreviousResponseNotCompletedError: the response failed, was cancelled or is still running.
+        ChainTooLongError: the chain is longer than `limit` or runs in a circle.
+    """
+    if not stored:
+        raise PreviousResponseNotFoundError(previous_id)
+    for response in reversed(stored):
+        if response.created.expires_at <= now_s:
+            raise PreviousResponseNotFoundError(previous_id, response.id)
+    if len(stored) > limit:
+        raise ChainTooLongError(previous_id, limit)
+    if missing := stored[0].created.previous_response_id:
+        raise PreviousResponseNotFoundError(previous_id, missing)
+    check_continuable(stored[-1])
+
+
+def check_continuable(response: Response) -> None:
+    """Refuse to go on from a turn that did not end well, or has not ended.
+
+    Raises:
+        PreviousResponseNotCompletedError: it failed, was cancelled or is still running.
+    """
+    status = api_status(response)
+    if status not in CONTINUABLE:
+        raise PreviousResponseNotCompletedError(response.id, status)

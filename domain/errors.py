@@ -1,0 +1,148 @@
+"""Why turnlog refuses. One class, one refusal: it carries its data, makes its sentence and names the field.
+
+`code` is the stable string clients switch on (D-06), `param` the request field at fault, if one is.
+`app/http/errors.py` says which HTTP status each family gets.
+"""
+
+from collections.abc import Iterable
+
+
+class ResponsesError(Exception):
+    """Anything turnlog refuses or fails at knowingly. What is outside this tree is a bug."""
+
+    code: str = "server_error"
+    param: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if param is not None:
+            self.param = param
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequestError(ResponsesError):
+    """The request breaks a rule; sending it again unchanged will not help."""
+
+    code = "invalid_request"
+
+
+class NotFoundError(ResponsesError):
+    """What the request names is not there."""
+
+    code = "not_found"
+
+
+class StorageError(ResponsesError):
+    """The store could not do what was asked."""
+
+    code = "storage_error"
+
+
+class UnavailableError(ResponsesError):
+    """Not now; the same request may succeed later."""
+
+    code = "unavailable"
+
+
+class ModelNotFoundError(NotFoundError):
+    """No model of that name is served (R-058)."""
+
+    code = "model_not_found"
+    param = "model"
+
+    def __init__(self, model: str, served: Iterable[str]) -> None:
+        super().__init__(f"The model '{model}' does not exist. Served models: {', '.join(served)}")
+
+
+class ResponseNotFoundError(NotFoundError):
+    """No response of that id, or it has expired."""
+
+    code = "response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response not found: {response_id}")
+
+
+class PreviousResponseNotFoundError(NotFoundError):
+    """The chain the request continues is not whole any more (R-122)."""
+
+    code = "previous_response_not_found"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, missing: str | None = None) -> None:
+        link = "" if missing in (None, response_id) else f", because its ancestor '{missing}' is gone"
+        super().__init__(f"Previous response '{response_id}' was not found or has expired{link}.")
+
+
+class PreviousResponseNotCompletedError(InvalidRequestError):
+    """Only a committed turn is continued from (D-12)."""
+
+    code = "previous_response_not_completed"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, status: str) -> None:
+        super().__init__(
+            f"Previous response '{response_id}' is {status}; only a completed or incomplete response can be "
+            "continued. Continue from the one before it, or wait until it has ended."
+        )
+
+
+class ChainTooLongError(InvalidRequestError):
+    """The chain has more links than the setting allows, or runs in a circle (D-31)."""
+
+    code = "chain_too_long"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, limit: int) -> None:
+        super().__init__(f"The chain behind '{response_id}' has more than {limit} responses.")
+
+
+class ContextLengthError(InvalidRequestError):
+    """The prompt fills the model's window, no room is left for an answer (R-240, D-34)."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, prompt_tokens: int, window_tokens: int) -> None:
+        super().__init__(
+            f"context_length_exceeded: the prompt has {prompt_tokens} tokens and this model's context window "
+            f"is {window_tokens}. Send less, or continue from an earlier response."
+        )
+
+
+class StorageTimeoutError(UnavailableError):
+    """A write the request depends on has not settled yet (R-120)."""
+
+    code = "storage_timeout"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"The response '{response_id}' is still being written. Retry with the same previous_response_id."
+        )
+
+
+class ShuttingDownError(UnavailableError):
+    """The server takes no new turns any more."""
+
+    code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down.")
+
+
+class IllegalTransitionError(ResponsesError):
+    """The response's status does not admit this trigger."""
+
+    code = "illegal_transition"
+
+    def __init__(self, status: str, trigger: str) -> None:
+        super().__init__(f"cannot {trigger} a response that is {status}")
+        self.status = status
+        self.trigger = trigger
+
+
+class EngineError(ResponsesError):
+    """A model or a script cannot be used; raised when an engine is made, before it serves."""
+
+    code = "engine_error"

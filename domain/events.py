@@ -1,0 +1,205 @@
+"""What can happen to a response. These structs are the log: whatever else turnlog shows is read from them.
+
+The tag of an event is its topic in the store. A new field has a default, and a meaning never changes
+under an old tag, so that a log written by any version can be read for ever.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from domain.items import FunctionCallItem, Item
+from domain.messages import Message
+from domain.tokens import PromptRecord
+from domain.usage import Timing, Usage
+
+CacheClass = Literal["fresh", "cold_replay", "hit", "prefix_hit"]
+Outcome = Literal["completed", "incomplete"]
+FailureReason = Literal[
+    "error",
+    "client_abort",
+    "finish_reason_error",
+    "stream_exhausted",
+    "cancelled",
+    "server_restart",
+    "engine_timeout",
+    "shutting_down",
+    "model_changed",
+    "storage_full",
+]
+
+WIRE_VERSION = 1
+"""The version of the rules by which events become frames; a response keeps the one it was made with."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Something that happened to a response at `at_ms`, Unix time in milliseconds."""
+
+    at_ms: int
+
+
+class Sampling(Struct, frozen=True):
+    """How tokens are drawn. The seed is the resolved one, so that a turn can be run again."""
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
+class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
+    """A turn was accepted and waits for its lane. Holds everything needed to run it again.
+
+    `input` is the request's own messages; `instructions` the effective ones (R-149); `expires_at` is
+    Unix time in seconds (R-027); `instance_id` and `boot_id` say which loaded model and which process
+    (R-142); `retry_keys` are the headers by which clients mark their retries.
+    """
+
+    response_id: str
+    model: str
+    input: tuple[Message, ...]
+    sampling: Sampling
+    expires_at: int
+    instance_id: int
+    boot_id: str
+    owner: str
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    max_output_tokens: int | None = None
+    metadata: dict[str, Any] = {}
+    store: bool = True
+    retry_keys: dict[str, str] = {}
+    wire_version: int = WIRE_VERSION
+
+
+class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
+    """The turn got its lane and was given to the engine; adds what was decided at dispatch."""
+
+    cache_class: CacheClass
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    prompt: PromptRecord
+    output_budget_tokens: int
+
+
+class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"):
+    """An output item began, at a place among all items that is never used again (R-265)."""
+
+    output_index: int
+    item: Item
+
+
+class ItemExtended(Event, frozen=True, kw_only=True, tag="response.item_extended.v1"):
+    """The open item grew by these pieces, one frame each."""
+
+    item_id: str
+    deltas: tuple[str, ...]
+
+
+class ItemClosed(Event, frozen=True, kw_only=True, tag="response.item_closed.v1"):
+    """The item is final. One that is not `listed` is left out of the response's output (R-286)."""
+
+    output_index: int
+    item: Item
+    listed: bool = True
+
+
+class ReasoningDropped(Event, frozen=True, kw_only=True, tag="response.reasoning_dropped.v1"):
+    """The model thought on after its reasoning was closed; no client saw this (D-21)."""
+
+    text: str
+
+
+class TurnCommitted(Event, frozen=True, kw_only=True, tag="response.committed.v1"):
+    """The engine ended well: the answer stands. `output_ids` are packed (domain.tokens), if it has any.
+
+    `alone` says whether the turn had the engine's batch to itself from beginning to end.
+    """
+
+    status: Outcome
+    usage: Usage
+    timing: Timing = Timing()
+    output_ids: bytes | None = None
+    alone: bool | None = None
+
+
+class TurnFailed(Event, frozen=True, kw_only=True, tag="response.failed.v1"):
+    """The turn ended badly and nothing continues from it. `message` tells an operator what went wrong.
+
+    `calls` are those the engine had asked for before it failed; they were never offered (R-324).
+    """
+
+    reason: FailureReason
+    message: str
+    usage: Usage = Usage()
+    timing: Timing = Timing()
+    calls: tuple[FunctionCallItem, ...] = ()
+    output_ids: bytes | None = None
+    alone: bool | None = None
+
+
+class TurnPersisted(Event, frozen=True, kw_only=True, tag="response.persisted.v1"):
+    """The committed turn reached the store, `write_ms` milliseconds after it was handed over."""
+
+    write_ms: float
+
+
+class PersistHardTimedOut(Event, frozen=True, kw_only=True, tag="response.persist_hard_timed_out.v1"):
+    """The write of the committed turn had not settled after `after_ms` milliseconds; it may still land."""
+
+    after_ms: float
+
+
+ResponseEvent = (
+    ResponseCreated
+    | GenerationStarted
+    | ItemOpened
+    | ItemExtended
+    | ItemClosed
+    | ReasoningDropped
+    | TurnCommitted
+    | TurnFailed
+    | TurnPersisted
+    | PersistHardTimedOut
+)
+
+
+class Recorded(Struct, frozen=True):
+    """An event in its place: the `version`-th of its response, counted from 1 without a gap."""
+
+    response_id: str
+    version: int
+    event: ResponseEvent
+
+
+def topic(event: ResponseEvent | type[ResponseEvent]) -> str:
+    """The event's tag, which is its topic in the store."""
+    return str(event.__struct_config__.tag)
+
+
+def merged(events: Iterable[ResponseEvent]) -> list[ResponseEvent]:
+    """The same story in fewer events: neighbouring deltas of one item become one, boundaries kept.
+
+    Framing and folding the result gives what framing and folding `events` gave. The merged event keeps
+    the time of its first delta.
+    """
+    story: list[ResponseEvent] = []
+    run: list[ItemExtended] = []
+
+    def end_run() -> None:
+        if run:
+            deltas = tuple(delta for event in run for delta in event.deltas)
+            story.append(replace(run[0], deltas=deltas))
+            run.clear()
+
+    for event in events:
+        if not isinstance(event, ItemExtended):
+            end_run()
+            story.append(event)
+            continue
+        if run and run[0].item_id != event.item_id:
+            end_run()
+        run.append(event)
+    end_run()
+    return story

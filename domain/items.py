@@ -1,0 +1,35 @@
+"""What the model produced: the output items of a response, in the API's words."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class MessageItem(Struct, frozen=True, tag_field="type", tag="message"):
+    """An answer in text: one `output_text` part, which may be empty."""
+
+    id: str
+    status: ItemStatus
+    text: str
+
+
+class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
+    """What the model thought before it answered, told as one summary text (R-253)."""
+
+    id: str
+    text: str
+
+
+class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
+    """A call the model wants made; `arguments` is JSON text, `call_id` pairs it with its output."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: ItemStatus
+
+
+Item = MessageItem | ReasoningItem | FunctionCallItem

@@ -1,0 +1,247 @@
+"""What the domain needs of the world: an engine that makes tokens, a log that keeps events, time and ids.
+
+Synchronous on purpose: what takes time answers by a `Future` or by a callback, and each adapter says
+which thread it answers on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from domain.events import Outcome, Recorded, ResponseEvent, Sampling
+from domain.ids import IdKind
+from domain.messages import Message
+from domain.tokens import TokenIds
+from domain.usage import Timing
+
+# ── the engine ────────────────────────────────────────────────────────────────────────────────────
+
+FinishReason = Literal["stop", "length", "tool_calls", "error"]
+
+
+class EngineInfo(Struct, frozen=True):
+    """What is fixed about an engine from the moment it serves.
+
+    `context_window_tokens` is None when the engine does not know it (then nothing is checked, R-238);
+    `concurrency` is how many turns it runs at once, 1 = one after the other (R-079). A fingerprint
+    changes when, and only when, the weights or the tokenizer do.
+    """
+
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    context_window_tokens: int | None
+    concurrency: int
+
+
+class Prompt(Struct, frozen=True):
+    """A rendered conversation: token ids in the order the model reads them.
+
+    An engine may return a subclass that carries more for its own use.
+    """
+
+    ids: TokenIds
+
+
+class CacheHandle(Protocol):
+    """What an engine knows of a sequence it has read. Opaque: only the engine that made it looks inside."""
+
+
+class TextChunk(Struct, frozen=True):
+    """Some of the answer, as the model said it; never empty."""
+
+    text: str
+
+
+class ReasoningChunk(Struct, frozen=True):
+    """Some of the model's thinking; never empty."""
+
+    text: str
+
+
+class EngineCall(Struct, frozen=True):
+    """A tool call found in the answer. Only those whose `status` is "ok" are offered to the client."""
+
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str = "ok"
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """The engine is done with a turn. `text` and `thinking` are authoritative over the chunks.
+
+    `cache` is what the engine now knows of prompt and answer; whoever takes it must `drop` it.
+    """
+
+    finish_reason: FinishReason
+    text: str
+    prompt_tokens: int
+    output_tokens: int
+    thinking: str | None = None
+    tool_calls: tuple[EngineCall, ...] = ()
+    cached_tokens: int | None = None
+    reasoning_tokens: int = 0
+    timing: Timing = Timing()
+    output_ids: TokenIds | None = None
+    alone: bool | None = None
+    cache: CacheHandle | None = None
+
+
+class EngineFailed(Struct, frozen=True):
+    """Something raised in the engine; the turn is over."""
+
+    message: str
+
+
+class Exhausted(Struct, frozen=True):
+    """The engine's stream stopped without an end; the turn is over (R-318)."""
+
+
+class Cancelled(Struct, frozen=True):
+    """The turn was cancelled and is over. `cache` is what had been read so far, if it is worth keeping."""
+
+    cache: CacheHandle | None = None
+
+
+EngineChunk = TextChunk | ReasoningChunk
+EngineFinal = End | EngineFailed | Exhausted | Cancelled
+EngineOutput = EngineChunk | EngineFinal
+
+Deliver = Callable[[EngineOutput], None]
+"""Takes a turn's outputs in order, the last an `EngineFinal`. Called on an engine's thread; never blocks."""
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """A turn for the engine. What `warm` and the prompt have in common at their start is not read again."""
+
+    turn_id: str
+    prompt: Prompt
+    sampling: Sampling
+    output_budget_tokens: int
+    warm: CacheHandle | None = None
+
+
+class InferenceEngine(Protocol):
+    """Makes tokens. Keeps no conversation and decides nothing about caches: that is policy (app)."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What is fixed about this engine."""
+
+    def render(self, messages: Sequence[Message], recorded: Mapping[int, TokenIds] | None = None) -> Prompt:
+        """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
+
+        Args:
+            recorded: the ids the model itself produced for the assistant message at an index. They are
+                used in place of its text, where the template allows it, so that a prompt extends what
+                the model has already read.
+        """
+
+    def submit(self, submission: Submission, deliver: Deliver) -> None:
+        """Start a turn and return at once. Every output, failures included, goes to `deliver`."""
+
+    def cancel(self, turn_id: str) -> None:
+        """End a turn at the next safe point; its last output is then `Cancelled`. Unknown ids are ignored."""
+
+    def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
+        """How many tokens at the beginning of `prompt` the handle spares the engine."""
+
+    def size_bytes(self, handle: CacheHandle) -> int:
+        """Memory the handle holds."""
+
+    def drop(self, handle: CacheHandle) -> None:
+        """Give the handle's memory back. A handle is dropped once, and not used afterwards."""
+
+    def close(self) -> None:
+        """End running turns as cancelled, free the model and stop the engine's threads."""
+
+
+# ── the log ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class ResponseRow(Struct, frozen=True, kw_only=True):
+    """What a list shows of a response: its row in the read model, written with the events it comes from.
+
+    `status` is the lifecycle's; `outcome` is how a turn that stands ended, `reason` why one failed.
+    """
+
+    response_id: str
+    previous_response_id: str | None
+    owner: str
+    model: str
+    status: str
+    outcome: Outcome | None
+    reason: str | None
+    created_ms: int
+    expires_at: int
+    last_version: int
+
+
+class EventJournal(Protocol):
+    """Takes events for the store, in order, without making the caller wait."""
+
+    def append(self, events: Sequence[Recorded]) -> Future[None]:
+        """Store all of `events` or none; resolved once they are durable.
+
+        The future fails with `StorageError` when they are not. Appends are written in the order they
+        were made, several in one transaction when they queue.
+        """
+
+    def close(self) -> None:
+        """Write what is queued, then stop."""
+
+
+class EventReader(Protocol):
+    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`."""
+
+    def events(self, response_id: str) -> Future[list[Recorded]]:
+        """All events of a response in order; empty if there is no such response."""
+
+    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+        """The events of a response and its ancestors, oldest response first, in one query, without deltas.
+
+        A chain ends at the first ancestor without a row: the oldest response returned then names a
+        `previous_response_id` that is not there. At most `limit` + 1 responses are read.
+        """
+
+    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
+        """The newest responses first; with `status`, those in that state, or with that outcome or reason."""
+
+    def close(self) -> None:
+        """Stop the reader threads."""
+
+
+# ── the wire ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Framer(Protocol):
+    """Tells one response's events as the frames of its stream: a pure function of the events so far."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last frame has been told."""
+
+    def receive(self, event: ResponseEvent) -> list[bytes]:
+        """Frames that follow from `event`, in order; possibly none."""
+
+
+# ── time and chance ───────────────────────────────────────────────────────────────────────────────
+
+
+class Clock(Protocol):
+    """The time, as the domain wants it told."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+
+
+class IdSource(Protocol):
+    """Where ids and seeds come from."""
+
+    def new_id(self, kind: IdKind) -> str:
+        """A fresh typed id."""
+
+    def new_seed(self) -> int:
+        """A fresh sampling seed, 0 … 2**32 - 1."""

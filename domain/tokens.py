@@ -1,0 +1,79 @@
+"""Token ids in the log: packed, and a prompt told as what it shares with the response before it.
+
+A prompt repeats its whole conversation. Written as *base response + shared length + own suffix*, the
+log of a chain grows with what was said, not with its square.
+"""
+
+import sys
+from array import array
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import takewhile
+
+from msgspec import Struct
+
+TokenIds = tuple[int, ...]
+
+
+class PromptRecord(Struct, frozen=True, omit_defaults=True):
+    """The prompt of one turn: the first `shared` ids of what response `base` read and wrote, then `suffix`.
+
+    `digest` is the SHA-256 of the whole prompt's packed ids, so that a rebuilt prompt can be proved.
+    """
+
+    tokens: int
+    digest: str
+    suffix: bytes
+    base: str | None = None
+    shared: int = 0
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian uint32, four bytes each."""
+    packed = array("I", ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(packed: bytes) -> TokenIds:
+    """The ids that `pack` packed."""
+    ids = array("I")
+    ids.frombytes(packed)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return tuple(ids)
+
+
+def digest(ids: Sequence[int]) -> str:
+    """SHA-256 over the packed ids, in hex."""
+    return sha256(pack(ids)).hexdigest()
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+
+
+def record_prompt(prompt: TokenIds, base: str | None = None, base_ids: TokenIds = ()) -> PromptRecord:
+    """Tell `prompt` by what it shares with `base_ids`, the ids that response `base` read and wrote."""
+    shared = common_prefix(prompt, base_ids)
+    return PromptRecord(
+        tokens=len(prompt),
+        digest=digest(prompt),
+        suffix=pack(prompt[shared:]),
+        base=base if shared else None,
+        shared=shared,
+    )
+
+
+def rebuild_prompt(record: PromptRecord, base_ids: TokenIds = ()) -> TokenIds:
+    """The whole prompt again.
+
+    Raises:
+        ValueError: the rebuilt ids do not have the recorded digest.
+    """
+    prompt = base_ids[: record.shared] + unpack(record.suffix)
+    if digest(prompt) != record.digest:
+        raise ValueError(f"the prompt rebuilt on {record.base} is not the one that was recorded")
+    return prompt

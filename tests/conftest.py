@@ -1,0 +1,18 @@
+"""What holds for every test."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# No test judges time: on a busy machine a slow example is no failure. CI draws the same examples each time.
+settings.register_profile("turnlog", deadline=None, derandomize=True)
+settings.load_profile("turnlog")
+
+
+@pytest.fixture(scope="session")
+def model_cache(request: pytest.FixtureRequest) -> Path:
+    """Where prepared models are kept from one run to the next, as `TURNLOG_CACHE`."""
+    cache = request.config.cache
+    assert cache
+    return cache.mkdir("turnlog")

@@ -1,0 +1,135 @@
+"""From a chain to what the model reads (R-149 … R-158, R-179 … R-181, D-09)."""
+
+import pytest
+from msgspec.structs import replace
+
+from domain.conversation import conversation, effective_instructions, token_log
+from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.messages import Message, ToolCall
+from domain.response import Response, fold
+from domain.tokens import pack, record_prompt
+from tests.domain.stories import COMMITTED, CREATED, STARTED
+
+HI = Message("user", "hi")
+BYE = Message("user", "bye")
+
+
+def turn(*items: Item, asked: tuple[Message, ...] = (HI,), instructions: str | None = None) -> Response:
+    """A committed turn with that input and output."""
+    created = replace(CREATED, input=asked, instructions=instructions)
+    response = fold([created, STARTED, COMMITTED])
+    response.items = list(items)
+    return response
+
+
+ANSWERED = turn(MessageItem("msg_1", "completed", "Hello"))
+
+
+def test_a_conversation_is_instructions_then_chain_then_the_requests_own_messages() -> None:
+    """R-152, R-157."""
+    assert conversation("Be kind.", [ANSWERED], [BYE]) == [
+        Message("system", "Be kind."),
+        HI,
+        Message("assistant", "Hello"),
+        BYE,
+    ]
+
+
+@pytest.mark.parametrize("instructions", [None, ""])
+def test_empty_instructions_add_no_message(instructions: str | None) -> None:
+    """R-152."""
+    assert conversation(instructions, [], [HI]) == [HI]
+
+
+def test_system_and_developer_texts_join_the_one_leading_system_message() -> None:
+    """D-09, field reports B21, B22."""
+    earlier = turn(MessageItem("m", "completed", "ok"), asked=(Message("system", "Rule one."), HI))
+
+    read = conversation("Be kind.", [earlier], [BYE, Message("system", "Rule two.")])
+
+    assert read[0] == Message("system", "Be kind.\n\nRule one.\n\nRule two.")
+    assert [message.role for message in read[1:]] == ["user", "assistant", "user"]
+
+
+def test_instructions_of_earlier_turns_do_not_return() -> None:
+    """R-181."""
+    earlier = turn(MessageItem("m", "completed", "Hello"), instructions="Old.")
+
+    assert conversation("New.", [earlier], [BYE])[0] == Message("system", "New.")
+
+
+def test_an_answer_is_one_assistant_message_with_its_reasoning_and_calls() -> None:
+    """R-179."""
+    answered = turn(
+        ReasoningItem("rs_1", "hm"),
+        MessageItem("msg_2", "completed", "Sure."),
+        FunctionCallItem("fc_3", "call_a", "add", "{}", "completed"),
+    )
+
+    assert conversation(None, [answered], [])[1] == Message(
+        "assistant", "Sure.", reasoning="hm", tool_calls=(ToolCall("call_a", "add", "{}"),)
+    )
+
+
+def test_an_empty_answer_stays_in_the_history() -> None:
+    """R-180, G-160."""
+    assert conversation(None, [turn(MessageItem("msg_1", "completed", ""))], [BYE]) == [
+        HI,
+        Message("assistant", ""),
+        BYE,
+    ]
+
+
+def test_a_response_without_items_adds_no_answer() -> None:
+    """R-180."""
+    assert conversation(None, [turn()], [BYE]) == [HI, BYE]
+
+
+@pytest.mark.parametrize(
+    ("requested", "stored", "effective"),
+    [
+        ("new", "old", "new"),
+        ("", "old", ""),
+        (None, "old", "old"),
+        (None, "", ""),
+        (None, None, None),
+    ],
+)
+def test_instructions_are_inherited_unless_the_request_gives_its_own(
+    requested: str | None, stored: str | None, effective: str | None
+) -> None:
+    """R-149, R-150, R-156, G-083."""
+    assert effective_instructions(requested, [turn(instructions=stored)]) == effective
+
+
+def test_only_the_newest_response_passes_its_instructions_on() -> None:
+    """R-151."""
+    chain = [turn(instructions="first"), turn(instructions="second")]
+
+    assert effective_instructions(None, chain) == "second"
+
+
+def test_the_token_log_is_what_the_chain_read_and_wrote() -> None:
+    first = fold(
+        [
+            CREATED,
+            replace(STARTED, prompt=record_prompt((1, 2))),
+            replace(COMMITTED, output_ids=pack((3,))),
+        ]
+    )
+    second = fold(
+        [
+            replace(CREATED, response_id="resp_2", previous_response_id="resp_1"),
+            replace(STARTED, prompt=record_prompt((1, 2, 3, 4), "resp_1", (1, 2, 3))),
+            replace(COMMITTED, output_ids=pack((5, 6))),
+        ]
+    )
+
+    assert token_log([first, second]) == (1, 2, 3, 4, 5, 6)
+
+
+def test_a_token_log_that_contradicts_itself_is_refused() -> None:
+    orphan = fold([CREATED, replace(STARTED, prompt=record_prompt((1, 2), "resp_0", (1,))), COMMITTED])
+
+    with pytest.raises(ValueError, match="resp_0"):
+        token_log([orphan])

@@ -1,0 +1,83 @@
+"""Structural tags and the overlap of streamed and final text (R-271 … R-273, R-282, G-128, G-129)."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from domain.tags import STRUCTURAL_TAGS, TagBuffer, overlap
+
+pieces = st.sampled_from(["a", "5 < 6", "<", "<|", "|>", "\n", "tool", *STRUCTURAL_TAGS])
+
+
+def visible(*deltas: str) -> str:
+    """Everything a buffer lets through of these deltas, the end included."""
+    buffer = TagBuffer()
+    return "".join([*map(buffer.push, deltas), buffer.flush()])
+
+
+@given(st.lists(pieces, max_size=6).map("".join), st.data())
+@example("a<|tool<tool_call>", None)
+def test_where_the_text_is_cut_changes_nothing_but_white_space_beside_a_tag(
+    text: str, data: st.DataObject | None
+) -> None:
+    """R-273: white space beside a tag is set aside."""
+    cuts = data.draw(st.sets(st.integers(0, len(text)))) if data else set(range(len(text)))
+    edges = [0, *sorted(cuts), len(text)]
+
+    assert visible(*(text[a:b] for a, b in pairwise(edges))).strip() == visible(text).strip()
+
+
+@pytest.mark.parametrize("tag", STRUCTURAL_TAGS)
+def test_no_part_of_a_tag_leaks_however_it_is_split(tag: str) -> None:
+    """G-128, R-272."""
+    for cut in range(1, len(tag)):
+        buffer = TagBuffer()
+        assert buffer.push("Hi" + tag[:cut]) + buffer.push(tag[cut:] + "hidden") == "Hi"
+        assert buffer.suppressing
+        assert buffer.push("more") == ""
+
+
+def test_what_only_looks_like_a_tag_is_let_through_in_the_end() -> None:
+    """G-129, R-299."""
+    buffer = TagBuffer()
+
+    assert buffer.push("5 <") == "5 "
+    assert buffer.push(" 10") == "< 10"
+    assert buffer.push("<tool") == ""
+    assert buffer.flush() == "<tool"
+
+
+def test_white_space_alone_before_a_tag_is_not_shown() -> None:
+    """G-126."""
+    assert visible("\n<tool_call>{}") == ""
+    assert visible("Hi \n<tool_call>{}") == "Hi \n"
+
+
+@pytest.mark.parametrize(
+    ("streamed", "final", "expected"),
+    [
+        ("Hello", "Hello world", 5),
+        ("\n\n", "<tool_call>", 0),
+        ("Let me check. ", "check. Then", 7),
+        ("Let me check.", "Then", 0),
+        ("abcab", "cabx", 3),
+        ("aaaa", "aa", 2),
+        ("", "a", 0),
+        ("a", "", 0),
+    ],
+)
+def test_the_overlap_is_the_longest_beginning_of_the_final_text_that_was_streamed_last(
+    streamed: str, final: str, expected: int
+) -> None:
+    """R-282, R-283."""
+    assert overlap(streamed, final) == expected
+
+
+@given(st.text("ab", max_size=12), st.text("ab", max_size=12))
+def test_the_overlap_is_what_the_obvious_search_finds(streamed: str, final: str) -> None:
+    """R-282."""
+    obvious = max(k for k in range(len(final) + 1) if streamed.endswith(final[:k]))
+
+    assert overlap(streamed, final) == obvious
