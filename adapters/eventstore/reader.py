@@ -1,0 +1,93 @@
+"""Reads the log on threads and connections of its own, so that a stuck write never blocks a read."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, TypeVar
+
+from eventsourcing.persistence import StoredEvent
+
+from adapters.eventstore.codec import EventMapper
+from adapters.eventstore.sqlite import EventRecorder, storage_errors
+from domain.events import ItemExtended, Recorded, topic
+from domain.ports import ResponseRow
+
+READER_THREADS = 2
+
+# The depth also ends a chain that runs in a circle.
+_CHAIN = """
+    WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
+        SELECT 0, response_id, previous_response_id FROM responses WHERE response_id = :response_id
+        UNION ALL
+        SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
+        FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
+        WHERE depth < :limit
+    )
+    SELECT depth, originator_id, originator_version, topic, state
+    FROM chain JOIN stored_events ON originator_id = response_id
+    WHERE topic <> :deltas
+    ORDER BY depth DESC, originator_version
+"""
+_ROWS = "SELECT * FROM responses ORDER BY created_ms DESC, response_id DESC LIMIT :limit"
+_ROWS_OF_STATUS = """
+    SELECT * FROM responses WHERE :status IN (status, outcome, reason)
+    ORDER BY created_ms DESC, response_id DESC LIMIT :limit
+"""
+
+_Result = TypeVar("_Result")
+
+
+class SqliteEventReader:
+    """The `EventReader` of a SQLite store. Its futures are resolved on the reader threads."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._mapper = EventMapper()
+        self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="event-reader")
+
+    def events(self, response_id: str) -> Future[list[Recorded]]:
+        """All events of a response in order; empty if there is no such response."""
+
+        def read() -> list[Recorded]:
+            return [self._mapper.to_domain_event(row) for row in self._recorder.select_events(response_id)]
+
+        return self._submit(read)
+
+    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+        """The events of a response and at most `limit` ancestors, oldest response first, without deltas."""
+
+        def read() -> list[list[Recorded]]:
+            rows = self._select(_CHAIN, response_id=response_id, limit=limit, deltas=topic(ItemExtended))
+            return [
+                [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
+                for _, turn in groupby(rows, key=lambda row: row["depth"])
+            ]
+
+        return self._submit(read)
+
+    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
+        """The newest responses first; see `EventReader.rows`."""
+
+        def read() -> list[ResponseRow]:
+            statement = _ROWS if status is None else _ROWS_OF_STATUS
+            return [ResponseRow(**row) for row in self._select(statement, status=status, limit=limit)]
+
+        return self._submit(read)
+
+    def close(self) -> None:
+        """Finish what was asked, then stop the threads and close the file."""
+        self._threads.shutdown()
+        self._recorder.datastore.close()
+
+    def _submit(self, read: Callable[[], _Result]) -> Future[_Result]:
+        def guarded() -> _Result:
+            with storage_errors("The event store could not be read"):
+                return read()
+
+        return self._threads.submit(guarded)
+
+    def _select(self, statement: str, **parameters: Any) -> list[Any]:
+        with self._recorder.datastore.transaction(commit=False) as cursor:
+            cursor.execute(statement, parameters)
+            rows: list[Any] = cursor.fetchall()
+            return rows

@@ -1,0 +1,169 @@
+"""The reader tells responses, chains and lists, and never waits for a writer."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from domain.errors import StorageError
+from domain.ports import ResponseRow
+from tests.adapters.eventstore.stories import (
+    FAILED,
+    STARTED,
+    Store,
+    created,
+    execute,
+    recorded,
+    turn,
+    without_deltas,
+    write_locked,
+)
+
+
+def test_a_response_nobody_made_has_no_events_no_chain_and_no_row(store: Store) -> None:
+    """R-109, R-113."""
+    events = store.reader.events("resp_a").result()
+    chain = store.reader.chain("resp_a", limit=10).result()
+    rows = store.reader.rows().result()
+
+    assert (events, chain, rows) == ([], [], [])
+
+
+def test_a_chain_is_told_from_its_oldest_response_without_deltas(store: Store) -> None:
+    """R-109, R-110."""
+    # Ids that sort against the chain, and a branch that does not belong to it.
+    links = [turn("resp_c"), turn("resp_a", previous="resp_c"), turn("resp_b", previous="resp_a")]
+    for link in [*links, turn("resp_d", previous="resp_c")]:
+        store.journal.append(link).result()
+
+    chain = store.reader.chain("resp_b", limit=10).result()
+
+    assert chain == [without_deltas(link) for link in links]
+
+
+def test_a_chain_ends_before_an_ancestor_that_is_gone(store: Store) -> None:
+    """R-111."""
+    links = [turn("resp_b", previous="resp_a"), turn("resp_c", previous="resp_b")]
+    for link in links:
+        store.journal.append(link).result()
+
+    chain = store.reader.chain("resp_c", limit=10).result()
+
+    assert chain == [without_deltas(link) for link in links]
+
+
+def test_a_chain_is_read_one_response_beyond_its_limit_and_no_further(store: Store) -> None:
+    """D-31, R-112."""
+    links = [turn("resp_0"), *(turn(f"resp_{n}", previous=f"resp_{n - 1}") for n in range(1, 6))]
+    for link in links:
+        store.journal.append(link).result()
+
+    chains = [store.reader.chain("resp_5", limit=limit).result() for limit in (0, 2, 4, 5)]
+
+    assert chains == [[without_deltas(link) for link in links[first:]] for first in (5, 3, 1, 0)]
+
+
+@pytest.mark.parametrize("previous", ["resp_a", "resp_b"])
+def test_a_chain_that_runs_in_a_circle_ends(store: Store, previous: str) -> None:
+    """D-31, R-112."""
+    circle = {
+        "resp_a": turn("resp_a", previous=previous),
+        "resp_b": turn("resp_b", previous="resp_a"),
+    }
+    for link in circle.values():
+        store.journal.append(link).result()
+
+    chain = store.reader.chain("resp_a", limit=4).result()
+
+    ids = {"resp_a": ["resp_a"] * 5, "resp_b": ["resp_a", "resp_b", "resp_a", "resp_b", "resp_a"]}
+    assert chain == [without_deltas(circle[response_id]) for response_id in ids[previous]]
+
+
+def row(response_id: str, created_ms: int) -> ResponseRow:
+    return ResponseRow(
+        response_id=response_id,
+        previous_response_id=None,
+        owner="ada",
+        model="smol",
+        status="persisted",
+        outcome="completed",
+        reason=None,
+        created_ms=created_ms,
+        expires_at=2000,
+        last_version=7,
+    )
+
+
+def test_rows_are_listed_newest_first(store: Store) -> None:
+    for response_id, at_ms in [("resp_b", 2), ("resp_a", 3), ("resp_d", 1), ("resp_c", 2)]:
+        store.journal.append(turn(response_id, at_ms=at_ms)).result()
+
+    rows = store.reader.rows(limit=3).result()
+
+    assert rows == [row("resp_a", 3), row("resp_c", 2), row("resp_b", 2)]
+
+
+def test_rows_are_listed_by_the_state_of_the_lifecycle(store: Store) -> None:
+    store.journal.append(recorded("resp_a", created("resp_a")))
+    store.journal.append(recorded("resp_b", created("resp_b"), STARTED))
+    store.journal.append(recorded("resp_c", created("resp_c"), FAILED))
+    store.journal.append(turn("resp_d"))
+    store.journal.append(turn("resp_e")).result()
+
+    states = ("created", "in_progress", "failed", "persisted", "hard_timed_out")
+    listed = {state: store.reader.rows(status=state).result() for state in states}
+
+    assert {state: [row.response_id for row in rows] for state, rows in listed.items()} == {
+        "created": ["resp_a"],
+        "in_progress": ["resp_b"],
+        "failed": ["resp_c"],
+        "persisted": ["resp_e", "resp_d"],
+        "hard_timed_out": [],
+    }
+
+
+def test_reading_does_not_wait_for_a_writer(store: Store) -> None:
+    store.journal.append(turn("resp_a")).result()
+
+    with write_locked(store.path):
+        stuck = store.journal.append(turn("resp_b"))
+        events = store.reader.events("resp_a").result()
+        chain = store.reader.chain("resp_a", limit=10).result()
+        rows = store.reader.rows().result()
+        waited = not stuck.done()
+    stuck.result()
+
+    assert (events, chain, rows) == (turn("resp_a"), [without_deltas(turn("resp_a"))], [row("resp_a", 1000)])
+    assert waited
+
+
+def test_a_row_that_was_damaged_is_named_and_the_others_can_be_read(store: Store) -> None:
+    for response_id in ("resp_a", "resp_b"):
+        store.journal.append(turn(response_id)).result()
+    execute(
+        store.path,
+        "UPDATE stored_events SET state = ? WHERE originator_id = ? AND originator_version = ?",
+        b'{"type":"respo',
+        "resp_a",
+        6,
+    )
+
+    damaged: list[Future[Any]] = [store.reader.events("resp_a"), store.reader.chain("resp_a", limit=10)]
+
+    for read in damaged:
+        with pytest.raises(StorageError, match=r"Event 6 of response 'resp_a' \(response.committed.v1\)"):
+            read.result()
+    assert store.reader.events("resp_b").result() == turn("resp_b")
+
+
+def test_a_store_whose_tables_are_gone_is_a_storage_error(store: Store) -> None:
+    execute(store.path, "DROP TABLE stored_events")
+    execute(store.path, "DROP TABLE responses")
+    reads: list[Future[Any]] = [
+        store.reader.events("resp_a"),
+        store.reader.chain("resp_a", limit=10),
+        store.reader.rows(),
+    ]
+    for read in reads:
+        with pytest.raises(StorageError, match="The event store could not be read: no such table"):
+            read.result()
