@@ -1,0 +1,31 @@
+"""Time and chance from the operating system."""
+
+import os
+import secrets
+import time
+
+from domain.ids import IdKind, typed_id
+from domain.ports import Clock
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+class SystemIds:
+    """Ids and seeds that nobody can guess, the ids sorted by the time of `clock`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def new_id(self, kind: IdKind) -> str:
+        """A fresh typed id."""
+        return typed_id(kind, self._clock.now_ms(), os.urandom(10))
+
+    def new_seed(self) -> int:
+        """A fresh sampling seed, 0 … 2**32 - 1."""
+        return secrets.randbits(32)

@@ -1,0 +1,41 @@
+from uuid import UUID
+
+import pytest
+
+from adapters.system import SystemClock, SystemIds
+from domain.ids import IdKind
+
+
+class StoppedClock:
+    def now_ms(self) -> int:
+        return 0x0190_0000_0001
+
+
+def test_the_clock_tells_milliseconds() -> None:
+    year_2020_ms, year_2100_ms = 1_577_836_800_000, 4_102_444_800_000
+
+    assert year_2020_ms < SystemClock().now_ms() < year_2100_ms
+
+
+@pytest.mark.parametrize("kind", IdKind)
+def test_an_id_names_its_kind_and_the_time_of_the_clock(kind: IdKind) -> None:
+    made = SystemIds(StoppedClock()).new_id(kind)
+
+    assert made.startswith(kind.value)
+    uuid = UUID(made.removeprefix(kind.value))
+    assert (uuid.version, uuid.int >> 80) == (7, StoppedClock().now_ms())
+
+
+def test_ids_of_one_millisecond_differ() -> None:
+    ids = SystemIds(StoppedClock())
+
+    assert len({ids.new_id(IdKind.RESPONSE) for _ in range(100)}) == 100
+
+
+def test_seeds_differ_and_have_32_bits() -> None:
+    ids = SystemIds(StoppedClock())
+
+    seeds = {ids.new_seed() for _ in range(100)}
+
+    assert len(seeds) > 1
+    assert all(0 <= seed < 2**32 for seed in seeds)
