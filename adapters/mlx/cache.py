@@ -1,0 +1,45 @@
+"""What a model has read of one sequence, kept so that it need not read it again."""
+
+from copy import deepcopy
+from typing import Any
+
+from adapters.mlx.runtime import can_trim_prompt_cache, mx, trim_prompt_cache
+from domain import tokens
+from domain.tokens import TokenIds
+
+
+class MlxCache:
+    """The ids that were read, and what each layer of the model keeps of them.
+
+    Only the engine thread computes with it; ids and sizes may be looked at from anywhere.
+    """
+
+    def __init__(self, ids: TokenIds, layers: list[Any]) -> None:
+        # A layer cut out of a batch is lazy and would keep the whole batch alive.
+        mx.eval([layer.state for layer in layers])
+        self.ids = ids
+        self._layers = layers
+        self._trimmable = can_trim_prompt_cache(layers)
+
+    def common_prefix(self, prompt: TokenIds) -> int:
+        """How many ids at the start of `prompt` need not be read again; at least one is left to read."""
+        shared = min(tokens.common_prefix(self.ids, prompt), len(prompt) - 1)
+        return shared if self._trimmable or shared == len(self.ids) else 0
+
+    def first(self, count: int) -> list[Any]:
+        """The layers as they were after `count` ids; the cache itself stays as it is.
+
+        Cheap: the copy shares its memory until one of the two is written to.
+        """
+        layers = deepcopy(self._layers)
+        trim_prompt_cache(layers, len(self.ids) - count)
+        return layers
+
+    def size_bytes(self) -> int:
+        """Memory that the layers hold."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    def drop(self) -> None:
+        """Let go of the memory; the cache is of no use afterwards."""
+        self.ids = ()
+        self._layers = []

@@ -1,0 +1,70 @@
+"""The one door to `mlx` and `mlx_lm`: what must be so in the process before they are imported is done here.
+
+Whatever this package needs of the two is imported from here. That keeps the order right, and shows in one
+place how much of `mlx_lm`, whose interfaces move often, turnlog stands on.
+"""
+
+import ctypes
+import os
+import resource
+import sys
+from contextlib import suppress
+
+
+def _load_openblas() -> bool:
+    """Put a system OpenBLAS before the reference BLAS that MLX brings on Linux: 40 times faster."""
+    for name in ("libopenblas.so.0", "libopenblas.so"):
+        with suppress(OSError):
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+            return True
+    return False
+
+
+OPENBLAS = sys.platform == "linux" and _load_openblas()
+"""Whether dense matrix products on this CPU are fast."""
+
+if sys.platform == "linux":
+    # On a CPU, compiled kernels save nothing, and the first use of each runs a C++ compiler.
+    os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
+
+# `mlx_lm` lowers the process's limit of open files to 4096 when it is imported; a server needs its sockets.
+_set_limit = resource.setrlimit
+resource.setrlimit = lambda *_: None
+try:
+    import mlx.core as mx
+    from mlx_lm.generate import BatchGenerator
+    from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+    from mlx_lm.sample_utils import apply_top_p, greedy_sampler
+    from mlx_lm.utils import dequantize_model, load_model, load_tokenizer
+finally:
+    resource.setrlimit = _set_limit
+
+ON_GPU = mx.default_device().type == mx.DeviceType.gpu
+"""Whether there is a GPU to compute on (Metal, on a Mac)."""
+
+
+def slow_because() -> str | None:
+    """Why this process computes slowly and what would help, if there is something."""
+    if ON_GPU or OPENBLAS or sys.platform != "linux":
+        return None
+    return (
+        "No OpenBLAS was found, so models read a prompt some 20 times slower than they could here; "
+        "install the system's OpenBLAS (Debian: libopenblas0-pthread) and start again."
+    )
+
+
+__all__ = [
+    "ON_GPU",
+    "OPENBLAS",
+    "BatchGenerator",
+    "apply_top_p",
+    "can_trim_prompt_cache",
+    "dequantize_model",
+    "greedy_sampler",
+    "load_model",
+    "load_tokenizer",
+    "make_prompt_cache",
+    "mx",
+    "slow_because",
+    "trim_prompt_cache",
+]

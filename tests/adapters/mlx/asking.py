@@ -1,0 +1,76 @@
+"""How these tests ask an engine: conversations, submissions, and what came back."""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from adapters.mlx.engine import MlxEngine
+from domain.events import Sampling
+from domain.messages import Message
+from domain.ports import (
+    CacheHandle,
+    Cancelled,
+    End,
+    EngineChunk,
+    EngineFailed,
+    EngineOutput,
+    Exhausted,
+    Prompt,
+    Submission,
+    TextChunk,
+)
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
+SEEDED = Sampling(temperature=1.5, top_p=0.9, seed=20260101)
+
+HELLO = (Message("system", "You are brief."), Message("user", "Hello there!"))
+
+
+class Turn:
+    """A turn of an engine as its outputs arrive. `on_first_chunk` is called on the engine's thread."""
+
+    def __init__(self, on_first_chunk: Callable[[], None] = lambda: None) -> None:
+        self._outputs: SimpleQueue[EngineOutput] = SimpleQueue()
+        self._on_first_chunk = on_first_chunk
+        self._begun = False
+
+    def deliver(self, output: EngineOutput) -> None:
+        self._outputs.put(output)
+        if isinstance(output, TextChunk) and not self._begun:
+            self._begun = True
+            self._on_first_chunk()
+
+    def wait(self) -> tuple[list[EngineChunk], End | EngineFailed | Exhausted | Cancelled]:
+        """All chunks and the last output."""
+        chunks: list[EngineChunk] = []
+        while True:
+            output = self._outputs.get(timeout=60)
+            if isinstance(output, End | EngineFailed | Exhausted | Cancelled):
+                assert self._outputs.empty()
+                return chunks, output
+            chunks.append(output)
+
+    def end(self) -> End:
+        """The last output, which is a good end."""
+        _, final = self.wait()
+        assert isinstance(final, End), final
+        return final
+
+
+def submission(
+    prompt: Prompt,
+    *,
+    turn_id: str = "turn",
+    sampling: Sampling = GREEDY,
+    budget: int = 12,
+    warm: CacheHandle | None = None,
+) -> Submission:
+    return Submission(
+        turn_id=turn_id, prompt=prompt, sampling=sampling, output_budget_tokens=budget, warm=warm
+    )
+
+
+def answer(engine: MlxEngine, asked: Submission) -> End:
+    """The end of a turn that has the engine to itself."""
+    turn = Turn()
+    engine.submit(asked, turn.deliver)
+    return turn.end()

@@ -1,0 +1,202 @@
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.mlx.engine import MlxEngine
+from adapters.mlx.model import load
+from domain.events import Sampling
+from domain.messages import Message
+from domain.ports import Cancelled, EngineFailed, TextChunk
+from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
+
+
+class Stumbling:
+    """A network that raises while `stumbles` is set."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self.layers = network.layers
+        self.stumbles = False
+
+    def __call__(self, inputs: Any, cache: Any) -> Any:
+        if self.stumbles:
+            raise RuntimeError("the GPU is on fire")
+        return self._network(inputs, cache=cache)
+
+
+def test_an_answer_ends_when_its_budget_is_used_up(engine: MlxEngine) -> None:
+    prompt = engine.render(HELLO)
+
+    turn = Turn()
+    engine.submit(submission(prompt, budget=20), turn.deliver)
+
+    end = turn.end()
+    assert (end.finish_reason, end.output_tokens, end.prompt_tokens) == ("length", 20, len(prompt.ids))
+    assert (end.cached_tokens, end.alone) == (0, True)
+
+
+def test_the_pieces_of_an_answer_are_its_text(engine: MlxEngine) -> None:
+    turn = Turn()
+
+    engine.submit(submission(engine.render(HELLO), sampling=SEEDED, budget=60), turn.deliver)
+
+    chunks, end = turn.wait()
+    assert "".join(chunk.text for chunk in chunks) == getattr(end, "text", None)
+    assert all(isinstance(chunk, TextChunk) and chunk.text for chunk in chunks)
+
+
+def test_an_end_token_ends_the_answer_and_is_counted_but_not_said(
+    engine: MlxEngine, tiny_folder: Path
+) -> None:
+    prompt = engine.render(HELLO)
+    said = answer(engine, submission(prompt)).output_ids
+    assert said is not None
+    stop_at = next(place for place, token in enumerate(said) if place > 2 and token not in said[:place])
+
+    model = load(tiny_folder)
+    model.tokenizer.eos_token_ids = {said[stop_at]}
+    stopping = MlxEngine(model)
+    end = answer(stopping, submission(prompt))
+    stopping.close()
+
+    assert (end.finish_reason, end.output_ids) == ("stop", said[: stop_at + 1])
+    assert end.text == answer(engine, submission(prompt, budget=stop_at)).text
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
+def test_a_seed_draws_the_same_alone_and_in_a_batch(engine: MlxEngine, sampling: Sampling) -> None:
+    prompt = engine.render(HELLO)
+    other = engine.render([Message("user", "Count to ten, please, and then back again.")])
+    alone = answer(engine, submission(prompt, sampling=sampling, budget=30))
+
+    joining = Turn()
+    first = Turn(
+        on_first_chunk=lambda: engine.submit(
+            submission(prompt, turn_id="joining", sampling=sampling, budget=30), joining.deliver
+        )
+    )
+    engine.submit(submission(other, turn_id="first", sampling=SEEDED, budget=60), first.deliver)
+    batched = joining.end()
+
+    assert (alone.alone, batched.alone, first.end().alone) == (True, False, False)
+    assert batched.output_ids == alone.output_ids
+
+
+def test_another_seed_draws_something_else(engine: MlxEngine) -> None:
+    prompt = engine.render(HELLO)
+
+    one, other = (
+        answer(engine, submission(prompt, sampling=Sampling(temperature=1.5, top_p=0.9, seed=seed)))
+        for seed in (1, 2)
+    )
+
+    assert one.output_ids != other.output_ids
+
+
+def test_a_cancelled_turn_keeps_what_was_read(engine: MlxEngine) -> None:
+    prompt = engine.render(HELLO)
+    turn = Turn(on_first_chunk=lambda: engine.cancel("turn"))
+
+    engine.submit(submission(prompt, budget=400), turn.deliver)
+
+    _, final = turn.wait()
+    assert isinstance(final, Cancelled)
+    assert final.cache is not None
+    assert engine.common_prefix(final.cache, prompt) == len(prompt.ids) - 1
+    engine.drop(final.cache)
+
+
+def test_a_turn_is_cancelled_before_it_began(engine: MlxEngine) -> None:
+    prompt = engine.render(HELLO)
+    late = Turn()
+
+    def come_and_go() -> None:
+        engine.submit(submission(prompt, turn_id="late"), late.deliver)
+        engine.cancel("late")
+
+    first = Turn(on_first_chunk=come_and_go)
+    engine.submit(submission(prompt, turn_id="first"), first.deliver)
+
+    assert late.wait() == ([], Cancelled())
+    assert first.end().finish_reason == "length"
+
+
+def test_cancelling_an_unknown_turn_does_nothing(engine: MlxEngine) -> None:
+    engine.cancel("nobody")
+
+    assert answer(engine, submission(engine.render(HELLO))).finish_reason == "length"
+
+
+def test_a_turn_that_cannot_be_run_fails_by_itself(engine: MlxEngine) -> None:
+    turn = Turn()
+
+    engine.submit(submission(engine.render(HELLO), budget=0), turn.deliver)
+
+    _, final = turn.wait()
+    assert isinstance(final, EngineFailed)
+    assert "max_tokens must be > 0" in final.message
+
+
+def test_a_step_that_raises_fails_the_turns_and_the_engine_goes_on(tiny_folder: Path) -> None:
+    model = load(tiny_folder)
+    network = Stumbling(model.network)
+    engine = MlxEngine(replace(model, network=network))
+    asked = submission(engine.render(HELLO))
+    expected = answer(engine, asked).output_ids
+
+    turn = Turn(on_first_chunk=lambda: setattr(network, "stumbles", True))
+    engine.submit(asked, turn.deliver)
+    _, final = turn.wait()
+    network.stumbles = False
+    again = answer(engine, asked)
+    engine.close()
+
+    assert final == EngineFailed("RuntimeError: the GPU is on fire")
+    assert again.output_ids == expected
+
+
+def test_a_reader_that_breaks_does_not_stop_the_engine(engine: MlxEngine) -> None:
+    def break_down() -> None:
+        raise ConnectionError("the reader is gone")
+
+    asked = submission(engine.render(HELLO))
+    turn = Turn(on_first_chunk=break_down)
+    engine.submit(asked, turn.deliver)
+
+    assert turn.end().output_ids == answer(engine, asked).output_ids
+
+
+def test_closing_cancels_what_runs_and_what_comes_after(tiny_folder: Path) -> None:
+    engine = MlxEngine.load(tiny_folder)
+    prompt = engine.render(HELLO)
+    running, late = Turn(), Turn()
+    engine.submit(submission(prompt, budget=100_000), running.deliver)
+
+    engine.close()
+    engine.submit(submission(prompt), late.deliver)
+
+    assert running.wait()[1] == Cancelled()
+    assert late.wait()[1] == Cancelled()
+
+
+def test_a_process_that_closed_its_engine_ends_cleanly(tiny_folder: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from adapters.mlx.engine import MlxEngine;"
+        "from tests.adapters.mlx.asking import HELLO, answer, submission;"
+        "engine = MlxEngine.load(Path(sys.argv[1]));"
+        "answer(engine, submission(engine.render(HELLO))); engine.close()"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tiny_folder)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")

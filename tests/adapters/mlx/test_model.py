@@ -1,0 +1,78 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adapters.mlx.model import load, model_fingerprint, tokenizer_fingerprint
+from domain.errors import EngineError
+from tests.tiny_model import CHAT_TEMPLATE, CONTEXT_WINDOW_TOKENS, make_tiny_model
+
+
+def change_config(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
+def test_a_model_knows_its_window_and_its_fingerprints(tiny_folder: Path) -> None:
+    model = load(tiny_folder)
+
+    assert model.context_window_tokens == CONTEXT_WINDOW_TOKENS
+    assert model.model_fingerprint == model_fingerprint(tiny_folder)
+    assert model.tokenizer_fingerprint == tokenizer_fingerprint(tiny_folder)
+
+
+BROKEN: list[tuple[Callable[[Path], object], str]] = [
+    (lambda folder: remove(folder, "config.json"), "config.json is expected there"),
+    (lambda folder: remove(folder, "model.safetensors"), r"model\*\.safetensors is expected there"),
+    (
+        lambda folder: remove(folder, "tokenizer.json", "tokenizer_config.json"),
+        "tokenizer.json is expected there",
+    ),
+    (lambda folder: (folder / "config.json").write_text("{"), "is not valid JSON"),
+    (lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"), "cannot be loaded"),
+    (lambda folder: change_config(folder, hidden_size=32), "cannot be loaded"),
+    (lambda folder: change_config(folder, model_type="unheard_of"), "cannot be loaded"),
+    (lambda folder: change_config(folder, model_file="evil.py"), "turnlog never does"),
+    (lambda folder: change_config(folder, auto_map={"AutoModel": "evil.Model"}), "turnlog never does"),
+    (lambda folder: (folder / "tokenizer_config.json").write_text("{}"), "has no chat template"),
+]
+
+
+@pytest.mark.parametrize(("break_it", "complaint"), BROKEN)
+def test_a_broken_folder_is_named_with_what_is_wrong(
+    tmp_path: Path, break_it: Callable[[Path], object], complaint: str
+) -> None:
+    folder = make_tiny_model(tmp_path / "tiny")
+
+    break_it(folder)
+
+    with pytest.raises(EngineError, match=complaint) as refused:
+        load(folder)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"There is no model folder at .*nowhere"):
+        load(tmp_path / "nowhere")
+
+
+def test_fingerprints_change_with_what_they_stand_for(tmp_path: Path) -> None:
+    one = make_tiny_model(tmp_path / "one")
+    same = make_tiny_model(tmp_path / "same")
+    trained = make_tiny_model(tmp_path / "trained")
+    weights = bytearray((trained / "model.safetensors").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (trained / "model.safetensors").write_bytes(weights)
+    other_template = make_tiny_model(tmp_path / "other", CHAT_TEMPLATE + " ")
+
+    assert model_fingerprint(one) == model_fingerprint(same) != model_fingerprint(trained)
+    assert (
+        tokenizer_fingerprint(one) == tokenizer_fingerprint(trained) != tokenizer_fingerprint(other_template)
+    )
+    assert model_fingerprint(one) == model_fingerprint(other_template)
