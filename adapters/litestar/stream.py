@@ -1,0 +1,91 @@
+"""An SSE answer as raw ASGI: each frame leaves whole, and a client that hangs up is noticed at once.
+
+Litestar's own streaming responses send comments and line ends of their own and hop threads; a raw `send`
+alone never learns of a disconnect (design.md, traps).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from litestar import Response
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
+
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    # Proxies that buffer would hold back frames until the turn is over.
+    "x-accel-buffering": "no",
+}
+
+
+class FrameStream(Response[None]):
+    """Sends `chunks` of whole SSE frames as they come.
+
+    Args:
+        chunks: bytes to send; the answer ends with them.
+        on_disconnect: called if the client hangs up before the last chunk is sent.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        *,
+        on_disconnect: Callable[[], None] = lambda: None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(None, headers=HEADERS | (headers or {}))
+        self._chunks = chunks
+        self._on_disconnect = on_disconnect
+
+    def to_asgi_response(self, *_args: Any, **_kwargs: Any) -> ASGIResponse:
+        """The ASGI application that sends the frames (Litestar's seam for own responses)."""
+        return _ASGIFrameStream(self._chunks, self._on_disconnect, self.headers)
+
+
+class _ASGIFrameStream(ASGIResponse):
+    def __init__(
+        self, chunks: AsyncIterator[bytes], on_disconnect: Callable[[], None], headers: dict[str, str]
+    ) -> None:
+        super().__init__()
+        # Own headers: those of ASGIResponse say that the body is empty.
+        self._head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self._chunks = chunks
+        self._on_disconnect = on_disconnect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._head})
+        if not await finishes_first(self._send_all(send), receive):
+            self._on_disconnect()
+
+    async def _send_all(self, send: Send) -> None:
+        async for chunk in self._chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            # `send` yields only when the socket is full; a long replay must not hold up other streams.
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def finishes_first(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
+    """Whether `work` was done before the client hung up; if not, it is cancelled.
+
+    The request's body must have been read. What `work` raises is raised.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return False
+        await working
+        return True
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

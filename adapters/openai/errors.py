@@ -1,0 +1,15 @@
+"""The error envelope of the API (R-003, D-06)."""
+
+from typing import Any
+
+from domain.errors import ResponsesError
+
+
+def error_envelope(kind: str, message: str, *, code: str, param: str | None = None) -> dict[str, Any]:
+    """The body of every error answer; `kind` is the API's `error.type`."""
+    return {"error": {"type": kind, "message": message, "code": code, "param": param}}
+
+
+def refusal_envelope(kind: str, error: ResponsesError) -> dict[str, Any]:
+    """The body of an answer that tells of a `ResponsesError`."""
+    return error_envelope(kind, error.message, code=error.code, param=error.param)

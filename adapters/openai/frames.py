@@ -1,0 +1,166 @@
+"""From events to SSE frames: a pure function, so a stream is the same bytes live and from the log."""
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+import msgspec
+
+from adapters.openai.response import (
+    error_object,
+    item_object,
+    opening_object,
+    response_object,
+    summary_part,
+    text_part,
+)
+from domain.events import (
+    GenerationStarted,
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    PersistHardTimedOut,
+    ReasoningDropped,
+    ResponseCreated,
+    ResponseEvent,
+    TurnCommitted,
+    TurnFailed,
+    TurnPersisted,
+)
+from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.response import Response
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+class Framer:
+    """Tell a response's events as the SSE frames of the Responses API. No I/O.
+
+    `sequence_number` starts at 0 and rises by one per frame; `output_index` counts items (D-01, R-265).
+    The last frame carries `data: [DONE]` behind its terminal event.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._next_number = 0
+        self._response: Response | None = None
+
+    def receive(self, event: ResponseEvent) -> list[bytes]:
+        """Frames that follow from `event`, in order; possibly none.
+
+        After an event that ends the response, `closed` is true and nothing more is returned.
+        """
+        if self.closed:
+            return []
+        if self._response is None:
+            assert isinstance(event, ResponseCreated), f"a stream begins with {event}"
+            self._response = Response(event)
+            opening = {"response": opening_object(self._response)}
+            return [
+                self._frame("response.created", **opening),
+                self._frame("response.in_progress", **opening),
+            ]
+        if isinstance(event, ItemExtended):
+            open_item = self._response.open_items[event.item_id]
+            return [self._delta(open_item.item, open_item.output_index, delta) for delta in event.deltas]
+        self._response.apply(event)
+        return self._tell(event, self._response)
+
+    def _tell(self, event: ResponseEvent, response: Response) -> list[bytes]:
+        match event:
+            case ItemOpened(item=item, output_index=index):
+                return self._opened(item, index)
+            case ItemClosed(item=item, output_index=index, listed=listed):
+                return self._closed(item, index, listed=listed)
+            case TurnCommitted(status=status):
+                return [self._terminal(f"response.{status}", response)]
+            case TurnFailed():
+                error = {"type": "server_error", **error_object(event), "param": None}
+                flat = {"code": error["code"], "message": error["message"], "param": None}
+                return [
+                    self._frame("error", error=error, **flat),
+                    self._terminal("response.failed", response),
+                ]
+            case GenerationStarted() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
+                return []
+            case ResponseCreated() | ItemExtended():
+                raise AssertionError(f"{event} is told elsewhere")
+            case _:
+                assert_never(event)
+
+    def _opened(self, item: Item, index: int) -> list[bytes]:
+        frames = [self._frame("response.output_item.added", output_index=index, item=item_object(item))]
+        at = {"item_id": item.id, "output_index": index}
+        match item:
+            case MessageItem():
+                frames.append(
+                    self._frame("response.content_part.added", **at, content_index=0, part=text_part(""))
+                )
+            case ReasoningItem():
+                frames.append(
+                    self._frame(
+                        "response.reasoning_summary_part.added",
+                        **at,
+                        summary_index=0,
+                        part=summary_part(""),
+                    )
+                )
+            case FunctionCallItem():
+                pass
+            case _:
+                assert_never(item)
+        return frames
+
+    def _delta(self, item: Item, index: int, delta: str) -> bytes:
+        at = {"item_id": item.id, "output_index": index}
+        match item:
+            case MessageItem():
+                return self._frame(
+                    "response.output_text.delta", **at, content_index=0, delta=delta, logprobs=[]
+                )
+            case ReasoningItem():
+                return self._frame(
+                    "response.reasoning_summary_text.delta", **at, summary_index=0, delta=delta
+                )
+            case FunctionCallItem():
+                return self._frame("response.function_call_arguments.delta", **at, delta=delta)
+            case _:
+                assert_never(item)
+
+    def _closed(self, item: Item, index: int, *, listed: bool) -> list[bytes]:
+        at = {"item_id": item.id, "output_index": index}
+        match item:
+            case MessageItem(text=text):
+                part = {**at, "content_index": 0}
+                frames = [
+                    self._frame("response.output_text.done", **part, text=text, logprobs=[]),
+                    self._frame("response.content_part.done", **part, part=text_part(text)),
+                ]
+            case ReasoningItem(text=text):
+                part = {**at, "summary_index": 0}
+                frames = [
+                    self._frame("response.reasoning_summary_text.done", **part, text=text),
+                    self._frame("response.reasoning_summary_part.done", **part, part=summary_part(text)),
+                ]
+            case FunctionCallItem(arguments=arguments):
+                frames = [self._frame("response.function_call_arguments.done", **at, arguments=arguments)]
+            case _:
+                assert_never(item)
+        done = item_object(item, listed=listed)
+        return [*frames, self._frame("response.output_item.done", output_index=index, item=done)]
+
+    def _terminal(self, name: str, response: Response) -> bytes:
+        self.closed = True
+        return self._frame(name, response=response_object(response)) + DONE
+
+    def _frame(self, name: str, **fields: Any) -> bytes:
+        data = _encode({"type": name, "sequence_number": self._next_number, **fields})
+        self._next_number += 1
+        # One line of JSON: nothing a model or a client wrote can begin a line of its own.
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def frames(events: Iterable[ResponseEvent]) -> list[bytes]:
+    """The whole stream that these events tell of, one element a frame; `frames[n]` has sequence number n."""
+    framer = Framer()
+    return [frame for event in events for frame in framer.receive(event)]

@@ -1,0 +1,162 @@
+"""The response object of the API, as a reading of a response's state (D-03).
+
+Every field that the Open Responses schema requires is there, and those it forbids to be null never are.
+"""
+
+from typing import Any, assert_never
+
+from domain.events import TurnCommitted, TurnFailed
+from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.response import Response, api_status
+from domain.usage import Timing, Usage
+
+Json = dict[str, Any]
+
+_SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
+
+
+def response_object(response: Response) -> Json:
+    """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
+    output = [item_object(item) for item in response.items]
+    return _object(response, api_status(response), output=output)
+
+
+def opening_object(response: Response) -> Json:
+    """The response as its stream's opening frames show it: in progress, nothing in it yet (R-263)."""
+    return _object(response, "in_progress", output=[])
+
+
+def _object(response: Response, status: str, output: list[Json]) -> Json:
+    created, ended = response.created, response.ended
+    return {
+        "id": response.id,
+        "object": "response",
+        "created_at": created.at_ms // 1000,
+        "completed_at": ended.at_ms // 1000 if isinstance(ended, TurnCommitted) else None,
+        "status": status,
+        "error": error_object(ended) if isinstance(ended, TurnFailed) else None,
+        "incomplete_details": _incomplete_details(response),
+        "model": created.model,
+        "output": output,
+        "output_text": "".join(part["text"] for item in output for part in item.get("content", ())),
+        "usage": usage_object(ended.usage, ended.timing) if ended else usage_object(Usage(), Timing()),
+        "instructions": created.instructions,
+        "previous_response_id": created.previous_response_id,
+        "temperature": created.sampling.temperature,
+        "top_p": created.sampling.top_p,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "top_logprobs": 0,
+        "max_output_tokens": created.max_output_tokens,
+        "max_tool_calls": None,
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": None,
+        "text": {"format": {"type": "text"}},
+        "truncation": "disabled",
+        "store": created.store,
+        "background": False,
+        "service_tier": "default",
+        "metadata": created.metadata,
+        "safety_identifier": None,
+        "prompt_cache_key": None,
+    }
+
+
+def item_object(item: Item, *, listed: bool = True) -> Json:
+    """An output item. A message that is not listed shows no content (R-286)."""
+    match item:
+        case MessageItem(id=item_id, status=status, text=text):
+            # An unfinished item that never got a text has no part yet (R-274, R-319).
+            has_part = listed and (text or status == "completed")
+            content = [text_part(text)] if has_part else []
+            return {
+                "id": item_id,
+                "type": "message",
+                "status": status,
+                "role": "assistant",
+                "content": content,
+            }
+        case ReasoningItem(id=item_id, text=text):
+            return {"id": item_id, "type": "reasoning", "summary": [summary_part(text)] if text else []}
+        case FunctionCallItem():
+            return {
+                "id": item.id,
+                "type": "function_call",
+                "status": item.status,
+                "call_id": item.call_id,
+                "name": item.name,
+                "arguments": item.arguments,
+            }
+        case _:
+            assert_never(item)
+
+
+def text_part(text: str) -> Json:
+    """The content part of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def summary_part(text: str) -> Json:
+    """The summary part of a reasoning item."""
+    return {"type": "summary_text", "text": text}
+
+
+def error_object(failed: TurnFailed) -> Json:
+    """Why the turn failed: a code clients can switch on and a sentence for people (D-05)."""
+    code = "server_error" if failed.reason in _SERVER_ERRORS else failed.reason
+    return {"code": code, "message": failed.message}
+
+
+def _incomplete_details(response: Response) -> Json | None:
+    match response.ended:
+        case TurnCommitted(status="incomplete"):
+            return {"reason": "max_output_tokens"}
+        case TurnFailed(reason=reason):
+            return {"reason": reason}
+        case _:
+            return None
+
+
+def usage_object(usage: Usage, timing: Timing) -> Json:
+    """Token counts with both details (R-341, D-03) and the timing extensions that are known (R-343)."""
+    cached = usage.cached_tokens or 0
+    counts: Json = {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+    return counts | {name: value for name, value in _extensions(usage, timing) if value is not None}
+
+
+def _extensions(usage: Usage, timing: Timing) -> list[tuple[str, float | None]]:
+    first, decode = timing.first_token_ms, timing.decode_tokens_per_s
+    measured = first is not None
+    cached = min(usage.cached_tokens or 0, usage.input_tokens)
+    return [
+        ("time_to_first_token_ms", first),
+        ("server_time_to_first_token_ms", first),
+        ("server_total_time_to_first_token_ms", _sum(first, timing.pre_inference_ms)),
+        ("prefill_tokens_per_second", timing.prefill_tokens_per_s),
+        ("server_prefill_tokens_per_second", timing.prefill_tokens_per_s),
+        ("decode_tokens_per_second", decode),
+        ("server_decode_tokens_per_second", decode),
+        ("server_inference_elapsed_ms", _elapsed_ms(first, decode, usage.output_tokens)),
+        ("prefill_input_tokens", usage.input_tokens - cached if measured else None),
+        ("cached_prefix_tokens", cached or None),
+        ("server_queue_ms", timing.queue_ms),
+        ("server_pre_inference_ms", timing.pre_inference_ms),
+    ]
+
+
+def _sum(left: float | None, right: float | None) -> float | None:
+    return None if left is None or right is None else left + right
+
+
+def _elapsed_ms(first_ms: float | None, decode_rate: float | None, output_tokens: int) -> float | None:
+    if first_ms is None or output_tokens <= 1:
+        return first_ms
+    return first_ms + (output_tokens - 1) / decode_rate * 1000 if decode_rate else None
