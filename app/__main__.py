@@ -1,0 +1,5 @@
+"""`python -m app` is `turnlog`."""
+
+from app.cli import main
+
+main()

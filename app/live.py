@@ -1,0 +1,95 @@
+"""A turn while it is being told: its response in memory and the frames its readers have not all read yet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from domain.events import FailureReason, ResponseCreated, ResponseEvent
+from domain.lifecycle import LifecycleEvent
+from domain.ports import Framer
+from domain.response import Response
+
+_CHUNK_FRAMES = 64
+"""Frames that a reader who is behind gets at once; more would hold up the other readers."""
+
+
+class FrameLog:
+    """The frames of one stream in order; any number of readers follow it, each at its own pace."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._closed = False
+        self._news = asyncio.Event()
+
+    def extend(self, frames: Sequence[bytes], *, closed: bool) -> None:
+        """Add frames, the last ones if `closed`, and wake the readers."""
+        if not frames:
+            return
+        self._frames += frames
+        self._closed = closed
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def read(self, start: int = 0) -> AsyncIterator[bytes]:
+        """The frames from number `start` on, joined as they come, until the stream is closed.
+
+        Past the last frame it gives the terminal again, so that a resumed reader always learns the end.
+        """
+        while True:
+            if chunk := self._frames[start : start + _CHUNK_FRAMES]:
+                start += len(chunk)
+                yield b"".join(chunk)
+                if self._closed and start >= len(self._frames):
+                    return
+            elif self._closed:
+                start = len(self._frames) - 1
+            else:
+                await self._news.wait()
+
+
+class LiveTurn:
+    """One running turn: the response as far as it has come, its frames, and how to stop it.
+
+    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
+    `settled` when the write of its last event has landed or failed.
+    """
+
+    def __init__(self, created: ResponseCreated, framer: Framer) -> None:
+        self.response = Response(created)
+        self.frames = FrameLog()
+        self.ended = asyncio.Event()
+        self.settled = asyncio.Event()
+        self.abort_reason: FailureReason | None = None
+        self.on_abort: Callable[[], object] = lambda: None
+        self._framer = framer
+        self._tell(created)
+
+    def take(self, event: ResponseEvent) -> None:
+        """Let `event` happen: to the response, and to everyone who reads its frames.
+
+        Raises:
+            IllegalTransitionError: the lifecycle does not admit the event.
+        """
+        if isinstance(event, LifecycleEvent):
+            self.response.record(event)
+        else:
+            self.response.apply(event)
+        self._tell(event)
+
+    def abort(self, reason: FailureReason) -> None:
+        """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
+        if self.abort_reason is None and not self.ended.is_set():
+            self.abort_reason = reason
+            self.on_abort()
+
+    async def until_settled(self, limit_s: float) -> bool:
+        """Wait for the write of the last event; whether it settled within `limit_s` seconds."""
+        try:
+            await asyncio.wait_for(self.settled.wait(), limit_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def _tell(self, event: ResponseEvent) -> None:
+        self.frames.extend(self._framer.receive(event), closed=self._framer.closed)
+        if self._framer.closed:
+            self.ended.set()

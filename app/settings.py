@@ -1,0 +1,157 @@
+"""Every setting, in one place: `TURNLOG_*` for the server, `MLX_*` for what the specification names.
+
+`TURNLOG_*` values are checked at start, and a wrong one is refused by name. `MLX_*` values follow the rules
+of the specification's section 28: what does not parse counts as not set.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import platformdirs
+from msgspec import Meta, Struct
+
+from domain.retention import DEFAULT_RETENTION_S
+
+APP_NAME = "turnlog"
+
+
+class SettingsError(Exception):
+    """A setting has a value that it cannot have; the sentence names the variable or option."""
+
+
+def default_database() -> Path:
+    """Where the log is kept when nothing else is said: the user's data directory."""
+    return Path(platformdirs.user_data_dir(APP_NAME)) / "turnlog.db"
+
+
+def default_cache() -> Path:
+    """Where prepared models are kept: the user's cache directory."""
+    return Path(platformdirs.user_cache_dir(APP_NAME))
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the server is told at its start, by option or by `TURNLOG_<NAME>`; options win."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    db: Path = msgspec.field(default_factory=default_database)
+    model: tuple[str, ...] = ()
+    engine: Literal["mlx", "scripted"] = "mlx"
+    script: Path | None = None
+    cache: Path = msgspec.field(default_factory=default_cache)
+    max_chain_length: Annotated[int, Meta(ge=1)] = 10_000
+    max_body_bytes: Annotated[int, Meta(ge=1)] = 10 * 1024 * 1024
+    shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
+
+
+PREFIX = "TURNLOG_"
+_LISTS = ("model",)
+
+
+def load_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
+    """The settings that hold: an option that was given, else its variable, else the default.
+
+    Args:
+        environ: the environment; lists are separated by commas there.
+        options: options by name; None and () mean not given.
+
+    Raises:
+        SettingsError: a variable is unknown, or a value cannot be read or is out of range.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    known = Settings.__struct_fields__
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or not text:
+            continue  # an empty variable is one that is not set
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known:
+            names = ", ".join(PREFIX + field.upper() for field in known)
+            raise SettingsError(f"{variable} is no setting of turnlog; there are {names}")
+        values[name] = [part for part in text.split(",") if part] if name in _LISTS else text
+        sources[name] = variable
+    for name, value in options.items():
+        if value is not None and value != ():
+            values[name] = value
+            sources[name] = f"--{name.replace('_', '-')}"
+    for name, value in values.items():
+        try:
+            # One at a time, so that the error is about this one.
+            msgspec.convert({name: value}, Settings, strict=False, dec_hook=_path)
+        except msgspec.ValidationError as error:
+            reason = str(error).split(" - at ")[0]
+            raise SettingsError(f"{sources[name]} is {value!r}: {reason}") from None
+    return msgspec.convert(values, Settings, strict=False, dec_hook=_path)
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value)).expanduser()
+    raise NotImplementedError(kind)
+
+
+def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
+    """Model folders by name, from `NAME=PATH` declarations.
+
+    Raises:
+        SettingsError: a declaration has another form, or a name comes twice.
+    """
+    folders: dict[str, Path] = {}
+    for text in declared:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise SettingsError(f"--model is '{text}': expected NAME=PATH, for example qwen=./models/qwen3")
+        if name in folders:
+            raise SettingsError(f"--model names '{name}' twice")
+        folders[name] = Path(path).expanduser()
+    return folders
+
+
+# ── the variables of the specification, section 28 ────────────────────────────────────────────────
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"\+?\d+", re.ASCII)
+
+
+def chain_write_wait_s() -> float:
+    """How long a continuation waits for the write of what it continues (R-117)."""
+    return _seconds("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", default_ms=2_000)
+
+
+def persist_soft_limit_s() -> float:
+    """After how long a slow write of a finished turn is logged (R-354)."""
+    return _seconds("MLX_POST_COMMIT_PERSIST_TIMEOUT_MS", default_ms=5_000)
+
+
+def persist_hard_limit_s() -> float:
+    """After how long such a write counts as wedged; 0 means never (R-356)."""
+    return _seconds("MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS", default_ms=60_000, zero_allowed=True)
+
+
+def retention_s() -> int:
+    """How long responses are kept when a request does not say, in seconds (R-025)."""
+    text = os.environ.get("MLX_RESPONSE_RETENTION_SECONDS", "")
+    value = int(text) if _INTEGER.fullmatch(text) else 0
+    return value if value > 0 else DEFAULT_RETENTION_S
+
+
+def _seconds(variable: str, *, default_ms: float, zero_allowed: bool = False) -> float:
+    """A limit in milliseconds, read anew at each use so that it can be changed meanwhile (R-395, R-396)."""
+    value = _finite(os.environ.get(variable, ""))
+    if value is None or value < 0 or (value == 0 and not zero_allowed):
+        return default_ms / 1000
+    return value / 1000
+
+
+def _finite(text: str) -> float | None:
+    """A number as other languages read it: no "inf", no "nan", no "1_000" (R-397)."""
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None

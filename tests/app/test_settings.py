@@ -1,0 +1,108 @@
+"""Settings: from options and variables, refused by name when they are wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import (
+    Settings,
+    SettingsError,
+    chain_write_wait_s,
+    load_settings,
+    parse_models,
+    persist_hard_limit_s,
+    persist_soft_limit_s,
+    retention_s,
+)
+
+
+def test_options_win_over_variables_and_variables_over_defaults() -> None:
+    environ = {"TURNLOG_PORT": "81", "TURNLOG_HOST": "::1", "TURNLOG_MODEL": "a=x,b=y", "HOME": "/"}
+
+    settings = load_settings(environ, {"port": "82", "db": "log.db", "host": None, "model": ()})
+
+    assert settings == Settings(host="::1", port=82, db=Path("log.db"), model=("a=x", "b=y"))
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert load_settings({"TURNLOG_PORT": ""}, {}).port == 8000
+
+
+@pytest.mark.parametrize(
+    ("environ", "options", "refusal"),
+    [
+        ({"TURNLOG_PORT": "many"}, {}, "TURNLOG_PORT is 'many'"),
+        ({"TURNLOG_PORT": "65536"}, {}, "TURNLOG_PORT is '65536'"),
+        ({"TURNLOG_ENGINE": "cuda"}, {}, "TURNLOG_ENGINE is 'cuda'"),
+        ({"TURNLOG_MAX_CHAIN_LENGTH": "0"}, {}, "TURNLOG_MAX_CHAIN_LENGTH is '0'"),
+        ({"TURNLOG_PROT": "1"}, {}, "TURNLOG_PROT is no setting"),
+        ({}, {"port": "many"}, "--port is 'many'"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_it_was_given_under(
+    environ: dict[str, str], options: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(SettingsError, match=refusal):
+        load_settings(environ, options)
+
+
+def test_models_are_declared_by_name_and_path() -> None:
+    assert parse_models(("a=x", "b=y=z")) == {"a": Path("x"), "b": Path("y=z")}
+
+
+@pytest.mark.parametrize("declared", [("a",), ("=x",), ("a=",), ("a=x", "a=y")])
+def test_a_wrong_declaration_is_refused(declared: tuple[str, ...]) -> None:
+    with pytest.raises(SettingsError, match="--model"):
+        parse_models(declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, 2.0),
+        ("", 2.0),
+        ("1500", 1.5),
+        ("0.5", 0.0005),
+        ("0", 2.0),
+        ("-1", 2.0),
+        ("text", 2.0),
+        ("inf", 2.0),
+        ("nan", 2.0),
+        ("1_000", 2.0),
+    ],
+)
+def test_a_time_limit_that_does_not_parse_counts_as_not_set(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, expected: float
+) -> None:
+    """R-394 … R-397: kind A."""
+    if text is not None:
+        monkeypatch.setenv("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", text)
+        monkeypatch.setenv("MLX_POST_COMMIT_PERSIST_TIMEOUT_MS", text)
+
+    assert chain_write_wait_s() == expected
+    assert persist_soft_limit_s() == (expected if expected != 2.0 else 5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 60.0), ("  ", 60.0), ("0", 0.0), (" 250 ", 0.25), ("soon", 60.0), ("-1", 60.0)],
+)
+def test_the_hard_limit_may_be_zero(monkeypatch: pytest.MonkeyPatch, text: str, expected: float) -> None:
+    """R-395, G-073: kind B."""
+    monkeypatch.setenv("MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS", text)
+
+    assert persist_hard_limit_s() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("60", 60), ("", 604_800), ("0", 604_800), ("-5", 604_800), ("1.5", 604_800), ("week", 604_800)],
+)
+def test_the_servers_retention_is_a_positive_integer_or_the_default(
+    monkeypatch: pytest.MonkeyPatch, text: str, expected: int
+) -> None:
+    """R-025, R-395: kind C."""
+    monkeypatch.setenv("MLX_RESPONSE_RETENTION_SECONDS", text)
+
+    assert retention_s() == expected

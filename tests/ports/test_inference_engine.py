@@ -1,0 +1,158 @@
+"""One suite for every adapter of the engine port: what the app may rely on, whichever engine it is."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from adapters.mlx.engine import MlxEngine
+from adapters.scripted.engine import ScriptedEngine
+from domain.events import Sampling
+from domain.messages import Message
+from domain.ports import Cancelled, End, EngineFinal, EngineOutput, InferenceEngine, Submission, TextChunk
+from tests.app.scripts import write_script
+from tests.tiny_model import make_tiny_model
+
+HELLO = [Message("user", "hello there")]
+MORE = [*HELLO, Message("assistant", "yes"), Message("user", "and more")]
+GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=1)
+
+
+def scripted(folder: Path) -> InferenceEngine:
+    """An engine that plays."""
+    return ScriptedEngine.load(write_script(folder))
+
+
+def mlx(folder: Path) -> InferenceEngine:
+    """An engine that computes."""
+    return MlxEngine.load(make_tiny_model(folder))
+
+
+@pytest.fixture(scope="module", params=[scripted, mlx], ids=["scripted", "mlx"])
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InferenceEngine]:
+    """Each adapter in turn."""
+    make: Callable[[Path], InferenceEngine] = request.param
+    engine = make(tmp_path_factory.mktemp("engine"))
+    yield engine
+    engine.close()
+
+
+class Outputs:
+    """What an engine delivers for one turn."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[EngineOutput] = SimpleQueue()
+        self.deliver = self._queue.put
+
+    def next(self) -> EngineOutput:
+        """The next output."""
+        return self._queue.get(timeout=60)
+
+    def all(self) -> list[EngineOutput]:
+        """Everything to the end."""
+        outputs = [self.next()]
+        while not isinstance(outputs[-1], EngineFinal):
+            outputs.append(self.next())
+        return outputs
+
+
+def submission(
+    engine: InferenceEngine, messages: list[Message], turn_id: str = "turn", budget: int = 8
+) -> Submission:
+    """A greedy turn."""
+    return Submission(
+        turn_id=turn_id, prompt=engine.render(messages), sampling=GREEDY, output_budget_tokens=budget
+    )
+
+
+def run(engine: InferenceEngine, asked: Submission) -> list[EngineOutput]:
+    """All outputs of a turn."""
+    outputs = Outputs()
+    engine.submit(asked, outputs.deliver)
+    return outputs.all()
+
+
+def test_a_turn_is_chunks_that_are_never_empty_and_then_one_end(engine: InferenceEngine) -> None:
+    *chunks, end = run(engine, submission(engine, HELLO))
+
+    assert isinstance(end, End)
+    assert all(isinstance(chunk, TextChunk) and chunk.text for chunk in chunks)
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)) == end.text
+    assert end.prompt_tokens == len(engine.render(HELLO).ids)
+    assert end.output_tokens > 0
+    assert end.alone is True
+    assert end.cache is not None
+    engine.drop(end.cache)
+
+
+def test_the_same_conversation_renders_to_the_same_ids_and_a_longer_one_to_more(
+    engine: InferenceEngine,
+) -> None:
+    assert engine.render(HELLO) == engine.render(HELLO)
+    assert len(engine.render(MORE).ids) > len(engine.render(HELLO).ids)
+
+
+def test_a_handle_spares_what_its_prompt_shares_and_changes_no_answer(engine: InferenceEngine) -> None:
+    *_, first = run(engine, submission(engine, HELLO))
+    assert isinstance(first, End)
+    assert first.cache
+    cold = submission(engine, MORE)
+    shared = engine.common_prefix(first.cache, cold.prompt)
+    *_, without = run(engine, cold)
+    warm = Submission(
+        turn_id="warm", prompt=cold.prompt, sampling=GREEDY, output_budget_tokens=8, warm=first.cache
+    )
+    *_, spared = run(engine, warm)
+
+    assert 0 < shared < len(cold.prompt.ids)
+    assert engine.size_bytes(first.cache) > 0
+    assert isinstance(without, End)
+    assert isinstance(spared, End)
+    assert (spared.cached_tokens, without.cached_tokens) == (shared, 0)
+    assert spared.text == without.text
+    for end in (first, without, spared):
+        assert end.cache
+        engine.drop(end.cache)
+
+
+def test_a_cancelled_turn_ends_as_cancelled(engine: InferenceEngine) -> None:
+    outputs = Outputs()
+    engine.submit(submission(engine, [Message("user", "hang")], budget=400), outputs.deliver)
+    outputs.next()
+
+    engine.cancel("turn")
+
+    final = outputs.all()[-1]
+    assert isinstance(final, Cancelled)
+    if final.cache:
+        engine.drop(final.cache)
+
+
+def test_cancelling_a_turn_that_is_not_there_is_nothing(engine: InferenceEngine) -> None:
+    engine.cancel("nobody")
+
+    *_, end = run(engine, submission(engine, HELLO))
+    assert isinstance(end, End)
+
+
+def test_turns_run_beside_each_other_and_say_the_same_as_alone(engine: InferenceEngine) -> None:
+    *_, alone = run(engine, submission(engine, HELLO))
+    pair = [Outputs(), Outputs()]
+    for number, outputs in enumerate(pair):
+        engine.submit(submission(engine, HELLO, f"turn {number}"), outputs.deliver)
+
+    ends = [outputs.all()[-1] for outputs in pair]
+
+    assert isinstance(alone, End)
+    assert [end.text for end in ends if isinstance(end, End)] == [alone.text] * 2
+
+
+def test_an_engine_says_what_is_fixed_about_it(engine: InferenceEngine) -> None:
+    info = engine.info
+
+    assert len(info.model_fingerprint) == len(info.tokenizer_fingerprint) == 64
+    assert info.concurrency > 1
+    assert info.context_window_tokens

@@ -1,0 +1,74 @@
+"""A real server in a process of its own, as `turnlog serve` starts it, on a real socket."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+LONG_S = 60.0
+"""How long a test waits for what should come at once, before it calls it lost."""
+
+
+@dataclass
+class RunningServer:
+    """A server that answers; `database` is the file of its log."""
+
+    process: subprocess.Popen[str]
+    address: str
+    database: Path
+
+    @property
+    def http(self) -> httpx.Client:
+        """A fresh client of this server."""
+        return httpx.Client(base_url=self.address, timeout=LONG_S)
+
+    def stop(self) -> int:
+        """Send SIGTERM and wait; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LONG_S)
+
+
+def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        env=os.environ | {"COLUMNS": "120"} | environ,
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=False,
+    )
+
+
+@contextmanager
+def serving(database: Path, *arguments: str, **environ: str) -> Iterator[RunningServer]:
+    """`turnlog serve` on a free port, until the block is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0", "--db", str(database), *arguments],
+        env=os.environ | {"COLUMNS": "300"} | environ,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield RunningServer(process, _address(process), database)
+    finally:
+        process.kill()
+        process.wait(LONG_S)
+        assert process.stdout
+        process.stdout.close()
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    """Where the server says that it answers; it says so once it does."""
+    assert process.stdout
+    for line in process.stdout:
+        if found := re.search(r"http://\S+:\d+", line):
+            return found.group().rstrip(",")
+    raise AssertionError(f"the server ended with code {process.wait(LONG_S)} before it answered")
