@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from domain.events import TurnCommitted
-from domain.items import FunctionCallItem, MessageItem, ReasoningItem
-from domain.messages import Message, ToolCall
+from domain.inputs import join, piece_of
+from domain.messages import Message
 from domain.response import Response
 from domain.tokens import TokenIds, rebuild_prompt, unpack
 
@@ -38,23 +38,7 @@ def replay(response: Response) -> list[Message]:
 
     The answer is kept even if it is empty, as long as there was one (R-180).
     """
-    messages = list(response.created.input)
-    if response.items:
-        messages.append(_answer(response))
-    return messages
-
-
-def _answer(response: Response) -> Message:
-    texts, thoughts, calls = [], [], []
-    for item in response.items:
-        match item:
-            case MessageItem(text=text):
-                texts.append(text)
-            case ReasoningItem(text=text):
-                thoughts.append(text)
-            case FunctionCallItem():
-                calls.append(ToolCall(item.call_id, item.name, item.arguments))
-    return Message("assistant", "".join(texts), reasoning="".join(thoughts) or None, tool_calls=tuple(calls))
+    return [*response.created.input, *join(piece_of(item) for item in response.items)]
 
 
 def token_log(chain: Chain) -> TokenIds:

@@ -65,6 +65,18 @@ class ResponseNotFoundError(NotFoundError):
         super().__init__(f"Response not found: {response_id}")
 
 
+class ItemNotFoundError(NotFoundError):
+    """An `item_reference` names an item that is not in the log, or has expired."""
+
+    code = "item_not_found"
+    param = "input"
+
+    def __init__(self, item_id: str, index: int) -> None:
+        super().__init__(
+            f"input[{index}] refers to the item '{item_id}', which was not found or has expired."
+        )
+
+
 class PreviousResponseNotFoundError(NotFoundError):
     """The chain the request continues is not whole any more (R-122)."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.items import FunctionCallItem, Item
+from domain.items import CallItem, Item, Logprob
 from domain.messages import Message
 from domain.tokens import PromptRecord
 from domain.usage import Timing, Usage
@@ -40,20 +40,32 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ty
     at_ms: int
 
 
-class Sampling(Struct, frozen=True):
-    """How tokens are drawn. The seed is the resolved one, so that a turn can be run again."""
+class Sampling(Struct, frozen=True, omit_defaults=True):
+    """How tokens are drawn. The seed is the resolved one, so that a turn can be run again.
+
+    Fields with a default are off by it. `stop` are texts that end the answer and are not part of it;
+    `top_logprobs` is how many of the likeliest tokens to tell at each place, None for no log probabilities.
+    """
 
     temperature: float
     top_p: float
     seed: int
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
 
 
 class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
     """A turn was accepted and waits for its lane. Holds everything needed to run it again.
 
-    `input` is the request's own messages; `instructions` the effective ones (R-149); `expires_at` is
-    Unix time in seconds (R-027); `instance_id` and `boot_id` say which loaded model and which process
-    (R-142); `retry_keys` are the headers by which clients mark their retries.
+    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
+    `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
+    (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
+    the headers by which clients mark their retries.
     """
 
     response_id: str
@@ -69,18 +81,33 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     max_output_tokens: int | None = None
     metadata: dict[str, Any] = {}
     store: bool = True
+    tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: Any = "auto"
+    parallel_tool_calls: bool = True
+    text: dict[str, Any] = {}
+    reasoning: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] = "disabled"
+    prompt_cache_key: str | None = None
+    cache_salt: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str = "default"
+    max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
     wire_version: int = WIRE_VERSION
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
-    """The turn got its lane and was given to the engine; adds what was decided at dispatch."""
+    """The turn got its lane and was given to the engine; adds what was decided at dispatch.
+
+    `truncated_messages` is how many of the oldest messages were left out so that the rest fits.
+    """
 
     cache_class: CacheClass
     model_fingerprint: str
     tokenizer_fingerprint: str
     prompt: PromptRecord
     output_budget_tokens: int
+    truncated_messages: int = 0
 
 
 class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"):
@@ -91,10 +118,11 @@ class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"
 
 
 class ItemExtended(Event, frozen=True, kw_only=True, tag="response.item_extended.v1"):
-    """The open item grew by these pieces, one frame each."""
+    """The open item grew by these pieces, one frame each; `logprobs`, if any, has one element a piece."""
 
     item_id: str
     deltas: tuple[str, ...]
+    logprobs: tuple[tuple[Logprob, ...], ...] = ()
 
 
 class ItemClosed(Event, frozen=True, kw_only=True, tag="response.item_closed.v1"):
@@ -134,7 +162,7 @@ class TurnFailed(Event, frozen=True, kw_only=True, tag="response.failed.v1"):
     message: str
     usage: Usage = Usage()
     timing: Timing = Timing()
-    calls: tuple[FunctionCallItem, ...] = ()
+    calls: tuple[CallItem, ...] = ()
     output_ids: bytes | None = None
     alone: bool | None = None
 
@@ -190,7 +218,8 @@ def merged(events: Iterable[ResponseEvent]) -> list[ResponseEvent]:
     def end_run() -> None:
         if run:
             deltas = tuple(delta for event in run for delta in event.deltas)
-            story.append(replace(run[0], deltas=deltas))
+            logprobs = tuple(each for event in run for each in event.logprobs)
+            story.append(replace(run[0], deltas=deltas, logprobs=logprobs))
             run.clear()
 
     for event in events:
@@ -198,7 +227,7 @@ def merged(events: Iterable[ResponseEvent]) -> list[ResponseEvent]:
             end_run()
             story.append(event)
             continue
-        if run and run[0].item_id != event.item_id:
+        if run and (run[0].item_id != event.item_id or bool(run[0].logprobs) != bool(event.logprobs)):
             end_run()
         run.append(event)
     end_run()

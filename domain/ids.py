@@ -14,6 +14,7 @@ class IdKind(StrEnum):
     MESSAGE = "msg_"
     REASONING = "rs_"
     FUNCTION_CALL = "fc_"
+    CUSTOM_CALL = "ctc_"
     CALL = "call_"
 
 

@@ -7,12 +7,21 @@ from msgspec import Struct
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class MessageItem(Struct, frozen=True, tag_field="type", tag="message"):
+class Logprob(Struct, frozen=True):
+    """A token of the answer with its log probability and the likeliest tokens in its place."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+class MessageItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
     """An answer in text: one `output_text` part, which may be empty."""
 
     id: str
     status: ItemStatus
     text: str
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
@@ -22,7 +31,7 @@ class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
     text: str
 
 
-class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
+class FunctionCallItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="function_call"):
     """A call the model wants made; `arguments` is JSON text, `call_id` pairs it with its output."""
 
     id: str
@@ -30,6 +39,19 @@ class FunctionCallItem(Struct, frozen=True, tag_field="type", tag="function_call
     name: str
     arguments: str
     status: ItemStatus
+    namespace: str | None = None
 
 
-Item = MessageItem | ReasoningItem | FunctionCallItem
+class CustomCallItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="custom_tool_call"):
+    """A call of a custom tool; `input` is whatever text the tool takes."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: ItemStatus
+    namespace: str | None = None
+
+
+CallItem = FunctionCallItem | CustomCallItem
+Item = MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem

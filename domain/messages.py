@@ -7,8 +7,15 @@ from msgspec import Struct
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+class Image(Struct, frozen=True):
+    """A picture in a message, as its bytes; never fetched from anywhere."""
+
+    media_type: str
+    content: bytes
+
+
 class ToolCall(Struct, frozen=True, omit_defaults=True):
-    """A call the assistant made; `arguments` is the JSON text as the model wrote it."""
+    """A call the assistant made. `name` is the engine's (domain.tools), `arguments` JSON text as written."""
 
     id: str
     name: str
@@ -16,10 +23,12 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
-    """One message. `call_id` names the call that a tool message answers."""
+    """One message. A tool message answers the call `call_id`, with an error if `is_error` (R-168)."""
 
     role: Role
     content: str
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
+    is_error: bool = False
+    images: tuple[Image, ...] = ()

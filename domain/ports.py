@@ -4,16 +4,18 @@ Synchronous on purpose: what takes time answers by a `Future` or by a callback, 
 which thread it answers on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from domain.events import Outcome, Recorded, ResponseEvent, Sampling
 from domain.ids import IdKind
+from domain.items import Item, Logprob
 from domain.messages import Message
 from domain.tokens import TokenIds
+from domain.tools import Tool
 from domain.usage import Timing
 
 # ── the engine ────────────────────────────────────────────────────────────────────────────────────
@@ -33,6 +35,7 @@ class EngineInfo(Struct, frozen=True):
     tokenizer_fingerprint: str
     context_window_tokens: int | None
     concurrency: int
+    reads_images: bool = False
 
 
 class Prompt(Struct, frozen=True):
@@ -49,9 +52,10 @@ class CacheHandle(Protocol):
 
 
 class TextChunk(Struct, frozen=True):
-    """Some of the answer, as the model said it; never empty."""
+    """Some of the answer, as the model said it; never empty. `logprobs` of its tokens, if asked for."""
 
     text: str
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class ReasoningChunk(Struct, frozen=True):
@@ -61,7 +65,10 @@ class ReasoningChunk(Struct, frozen=True):
 
 
 class EngineCall(Struct, frozen=True):
-    """A tool call found in the answer. Only those whose `status` is "ok" are offered to the client."""
+    """A tool call found in the answer, `arguments` as JSON text.
+
+    Only those whose `status` is "ok" are offered to the client; another status says what is wrong.
+    """
 
     name: str
     arguments: str
@@ -113,14 +120,39 @@ Deliver = Callable[[EngineOutput], None]
 """Takes a turn's outputs in order, the last an `EngineFinal`. Called on an engine's thread; never blocks."""
 
 
+class JsonGuide(Struct, frozen=True):
+    """The answer must be JSON: any object if `schema` is None, else what the schema describes."""
+
+    schema: dict[str, Any] | None
+
+
+class CallGuide(Struct, frozen=True):
+    """The answer must be a call of one of `tools`, or several calls if `many`."""
+
+    tools: tuple[Tool, ...]
+    many: bool
+
+
+Guide = JsonGuide | CallGuide
+
+
+class CompiledGuide(Protocol):
+    """A guide made ready for use. Opaque: only the engine that compiled it looks inside."""
+
+
 class Submission(Struct, frozen=True, kw_only=True):
-    """A turn for the engine. What `warm` and the prompt have in common at their start is not read again."""
+    """A turn for the engine. What `warm` and the prompt have in common at their start is not read again.
+
+    `tools` are those the prompt was rendered with: calls are looked for only if there are any.
+    """
 
     turn_id: str
     prompt: Prompt
     sampling: Sampling
     output_budget_tokens: int
     warm: CacheHandle | None = None
+    guide: CompiledGuide | None = None
+    tools: tuple[Tool, ...] = ()
 
 
 class InferenceEngine(Protocol):
@@ -130,13 +162,32 @@ class InferenceEngine(Protocol):
     def info(self) -> EngineInfo:
         """What is fixed about this engine."""
 
-    def render(self, messages: Sequence[Message], recorded: Mapping[int, TokenIds] | None = None) -> Prompt:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
+    ) -> Prompt:
         """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
 
         Args:
+            tools: what the model may call.
+            thinking: whether the model shall think before it answers; None leaves it to the template.
             recorded: the ids the model itself produced for the assistant message at an index. They are
                 used in place of its text, where the template allows it, so that a prompt extends what
                 the model has already read.
+
+        Raises:
+            InvalidRequestError: the model's template refuses the conversation.
+        """
+
+    def compile(self, guide: Guide) -> CompiledGuide:
+        """Make a guide ready for any number of turns. Any thread; may take a while.
+
+        Raises:
+            InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.
         """
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
@@ -205,6 +256,9 @@ class EventReader(Protocol):
         A chain ends at the first ancestor without a row: the oldest response returned then names a
         `previous_response_id` that is not there. At most `limit` + 1 responses are read.
         """
+
+    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
+        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
 
     def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
         """The newest responses first; with `status`, those in that state, or with that outcome or reason."""

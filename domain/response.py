@@ -19,7 +19,7 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
 from domain.lifecycle import LifecycleEvent, Status
 
 
@@ -144,7 +144,7 @@ def api_status(response: Response) -> str:
 def _cut_short(item: Item) -> Item:
     """The item as a failed turn shows it (R-321): whatever was offered is incomplete."""
     match item:
-        case MessageItem() | FunctionCallItem():
+        case MessageItem() | FunctionCallItem() | CustomCallItem():
             return replace(item, status="incomplete")
         case ReasoningItem():
             return item

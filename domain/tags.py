@@ -56,6 +56,26 @@ class TagBuffer:
         return held
 
 
+class Eraser:
+    """Takes a marker out of a stream of text; where the stream is cut makes no difference."""
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """The text that certainly stays; what could become the marker is held back."""
+        *kept, last = (self._held + text).split(self._marker)
+        beginnings = (self._marker[:size] for size in range(len(self._marker) - 1, 0, -1))
+        self._held = next((each for each in beginnings if last.endswith(each)), "")
+        return "".join(kept) + last.removesuffix(self._held)
+
+    def flush(self) -> str:
+        """What was held back and turned out to be no marker."""
+        held, self._held = self._held, ""
+        return held
+
+
 def _possible_tag(text: str) -> int:
     """Length of the suffix that could be the beginning of a tag."""
     start = text.rfind("<", max(0, len(text) - _LONGEST + 1))

@@ -5,8 +5,10 @@ closes before text, structural tags stay hidden, the engine's final text is auth
 offered only once the turn is committed. `epilogue` ends a turn that goes no further (R-318 … R-321).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from domain.events import (
     ItemClosed,
@@ -19,14 +21,26 @@ from domain.events import (
     TurnFailed,
 )
 from domain.ids import IdKind
-from domain.items import FunctionCallItem, Item, ItemStatus, MessageItem, ReasoningItem
+from domain.items import (
+    CallItem,
+    CustomCallItem,
+    FunctionCallItem,
+    Item,
+    ItemStatus,
+    Logprob,
+    MessageItem,
+    ReasoningItem,
+)
 from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
 from domain.response import OpenItem, Response
-from domain.tags import TagBuffer, overlap
+from domain.tags import Eraser, TagBuffer, overlap
 from domain.tokens import pack
+from domain.tools import Toolbox, ToolChoice, custom_input
 from domain.usage import Timing, Usage
 
 Events = list[ResponseEvent]
+
+NO_TOOLS = Toolbox((), ToolChoice())
 
 
 class TurnAssembler:
@@ -34,11 +48,20 @@ class TurnAssembler:
 
     Args:
         new_id: makes the id of an item when it is opened.
+        toolbox: knows whose the calls are.
+        parallel_calls: whether the turn may end in more than one call.
     """
 
-    def __init__(self, new_id: Callable[[IdKind], str]) -> None:
+    def __init__(
+        self, new_id: Callable[[IdKind], str], toolbox: Toolbox = NO_TOOLS, *, parallel_calls: bool = True
+    ) -> None:
         self._new_id = new_id
+        self._toolbox = toolbox
+        self._parallel_calls = parallel_calls
+        self._logprobs: list[Logprob] = []
+        self._logprobs_told: list[Logprob] = []
         self._tags = TagBuffer()
+        self._think_end = Eraser("</think>")
         self._items_opened = 0
         self._reasoning: OpenItem | None = None
         self._reasoning_closed = False
@@ -48,8 +71,9 @@ class TurnAssembler:
         """What follows from a piece of the engine's stream; possibly nothing."""
         match chunk:
             case ReasoningChunk(text=text):
-                return self._think(text.replace("</think>", ""), at_ms)
-            case TextChunk(text=text):
+                return self._think(self._think_end.push(text), at_ms)
+            case TextChunk(text=text, logprobs=logprobs):
+                self._logprobs += logprobs
                 # The first text ends the reasoning, even if the text itself is held back (R-269).
                 return [*self._close_reasoning(None, at_ms), *self._say(self._tags.push(text), at_ms)]
             case _:
@@ -62,6 +86,8 @@ class TurnAssembler:
             timing: how long the parts of the turn took, the service's own waits included.
         """
         calls = [call for call in end.tool_calls if call.status == "ok"]
+        if not self._parallel_calls:
+            calls = calls[:1]
         status: Outcome = "incomplete" if end.finish_reason == "length" else "completed"
         usage = Usage(
             input_tokens=end.prompt_tokens,
@@ -81,13 +107,13 @@ class TurnAssembler:
                 message="the engine ended the turn with an error",
                 usage=usage,
                 timing=timing,
-                calls=tuple(self._call_item(call, "incomplete") for call in calls),
+                calls=tuple(self._call_items(calls, "incomplete")),
                 output_ids=output_ids,
                 alone=end.alone,
             )
             return [*events, failed]
-        for call in calls:
-            events += self._offer(call, at_ms)
+        for item in self._call_items(calls, "completed"):
+            events += self._offer(item, at_ms)
         committed = TurnCommitted(
             at_ms=at_ms, status=status, usage=usage, timing=timing, output_ids=output_ids, alone=end.alone
         )
@@ -109,7 +135,13 @@ class TurnAssembler:
             return []
         events = self._open_message(at_ms)
         assert self._message
-        return [*events, _extend(self._message, text, at_ms)]
+        extended = _extend(self._message, text, at_ms)
+        if self._logprobs:
+            # Tokens whose text was held back come with the text that is let through after them.
+            extended = replace(extended, logprobs=(tuple(self._logprobs),))
+            self._logprobs_told += self._logprobs
+            self._logprobs.clear()
+        return [*events, extended]
 
     def _open_message(self, at_ms: int) -> Events:
         if self._message:
@@ -119,10 +151,10 @@ class TurnAssembler:
         return [opened]
 
     def _close_reasoning(self, thinking: str | None, at_ms: int) -> Events:
-        events: Events = []
+        events = self._think(self._think_end.flush(), at_ms)
         if thinking and not self._reasoning and not self._reasoning_closed:
             # The engine told its thinking only at the end; the client gets it all the same (R-251).
-            events = self._think(thinking, at_ms)
+            events += self._think(thinking, at_ms)
         if self._reasoning is None:
             return events
         item = ReasoningItem(self._reasoning.item.id, thinking or self._reasoning.text)
@@ -142,30 +174,45 @@ class TurnAssembler:
         behind_calls = self._tags.suppressing and has_calls and streamed
         if final not in streamed and not behind_calls:
             events.append(_extend(self._message, final[overlap(streamed, final) :], at_ms))
-        item = MessageItem(self._message.item.id, "completed" if skipped else status, final)
+        logprobs = tuple(self._logprobs_told)
+        item = MessageItem(self._message.item.id, "completed" if skipped else status, final, logprobs)
         closed = ItemClosed(
             at_ms=at_ms, output_index=self._message.output_index, item=item, listed=not skipped
         )
         return [*events, closed]
 
-    def _offer(self, call: EngineCall, at_ms: int) -> Events:
+    def _offer(self, done: CallItem, at_ms: int) -> Events:
         """A call, whole: it is shown only now that the turn is committed (R-314, D-33)."""
-        done = self._call_item(call, "completed")
-        started = FunctionCallItem(done.id, done.call_id, done.name, "", "in_progress")
-        item, opened = self._open(started, at_ms)
-        extended = _extend(item, done.arguments, at_ms)
+        item, opened = self._open(_begun(done), at_ms)
+        extended = _extend(item, done.input if isinstance(done, CustomCallItem) else done.arguments, at_ms)
         return [opened, extended, ItemClosed(at_ms=at_ms, output_index=item.output_index, item=done)]
 
-    def _call_item(self, call: EngineCall, status: ItemStatus) -> FunctionCallItem:
-        call_id = call.id or self._new_id(IdKind.CALL)
-        return FunctionCallItem(
-            self._new_id(IdKind.FUNCTION_CALL), call_id, call.name, call.arguments, status
-        )
+    def _call_items(self, calls: Sequence[EngineCall], status: ItemStatus) -> Iterator[CallItem]:
+        """The engine's calls under the names the client knows, each with an id of its own."""
+        seen: set[str] = set()
+        for call in calls:
+            # Outputs are paired with calls by their ids, so two calls must not share one.
+            call_id = call.id if call.id and call.id not in seen else self._new_id(IdKind.CALL)
+            seen.add(call_id)
+            tool = self._toolbox.called(call.name)
+            if tool.kind == "custom":
+                item_id, text = self._new_id(IdKind.CUSTOM_CALL), custom_input(call.arguments)
+                yield CustomCallItem(item_id, call_id, tool.name, text, status, tool.namespace)
+            else:
+                item_id = self._new_id(IdKind.FUNCTION_CALL)
+                yield FunctionCallItem(item_id, call_id, tool.name, call.arguments, status, tool.namespace)
 
     def _open(self, item: Item, at_ms: int) -> tuple[OpenItem, ItemOpened]:
         open_item = OpenItem(self._items_opened, item)
         self._items_opened += 1
         return open_item, ItemOpened(at_ms=at_ms, output_index=open_item.output_index, item=item)
+
+
+def _begun(done: CallItem) -> CallItem:
+    """The call as it is when its item opens (D-33)."""
+    if isinstance(done, CustomCallItem):
+        return replace(done, input="", status="in_progress")
+    return replace(done, arguments="", status="in_progress")
 
 
 def _extend(open_item: OpenItem, text: str, at_ms: int) -> ItemExtended:
@@ -185,8 +232,10 @@ def epilogue(response: Response, failed: TurnFailed) -> Events:
                 item: Item = MessageItem(item_id, "incomplete", open_item.text)
             case ReasoningItem(id=item_id):
                 item = ReasoningItem(item_id, open_item.text)
-            case FunctionCallItem(id=item_id, call_id=call_id, name=name):
-                item = FunctionCallItem(item_id, call_id, name, open_item.text, "incomplete")
+            case FunctionCallItem() as call:
+                item = replace(call, arguments=open_item.text, status="incomplete")
+            case CustomCallItem() as call:
+                item = replace(call, input=open_item.text, status="incomplete")
             case _:
                 assert_never(open_item.item)
         closings.append(ItemClosed(at_ms=failed.at_ms, output_index=open_item.output_index, item=item))

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 from domain.events import ResponseEvent
 from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
 from domain.response import Response
+from domain.tools import Toolbox, ToolChoice
 from domain.turn import TurnAssembler, epilogue
 from domain.usage import Timing
 from tests.domain.stories import CREATED, FAILED, NOON_MS, STARTED, NumberedIds
+
+TOOLBOX = Toolbox([{"type": "function", "name": "add"}, {"type": "custom", "name": "patch"}], ToolChoice())
+"""A toolbox with a function `add` and a custom tool `patch`."""
 
 words = st.sampled_from(["Hel", "lo", " ", "\n\n", "5 <", "<tool_call>", "</think>", "“é🙂", "\u2028"])
 texts = st.lists(words, max_size=4).map("".join)
@@ -17,8 +21,8 @@ chunks = st.lists(st.builds(TextChunk, words) | st.builds(ReasoningChunk, words)
 calls = st.lists(
     st.builds(
         EngineCall,
-        name=st.just("add"),
-        arguments=st.just('{"a":1}'),
+        name=st.sampled_from(["add", "patch", "unknown"]),
+        arguments=st.sampled_from(['{"a":1}', '{"input":"x"}', ""]),
         id=st.none() | st.just("call_a"),
         status=st.sampled_from(["ok", "invalid_json"]),
     ),
@@ -42,7 +46,7 @@ def play(spoken: Sequence[EngineChunk], end: End | None) -> list[ResponseEvent]:
     """The events of a turn whose engine says this; without an `end` it fails."""
     response = Response(CREATED)
     story: list[ResponseEvent] = [CREATED]
-    assembler = TurnAssembler(NumberedIds().new_id)
+    assembler = TurnAssembler(NumberedIds().new_id, TOOLBOX)
 
     def take(events: Sequence[ResponseEvent]) -> None:
         for event in events:

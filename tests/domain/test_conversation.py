@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from domain.conversation import conversation, effective_instructions, token_log
 from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.messages import Message, ToolCall
+from domain.messages import Image, Message, ToolCall
 from domain.response import Response, fold
 from domain.tokens import pack, record_prompt
 from tests.domain.stories import COMMITTED, CREATED, STARTED
@@ -69,6 +69,14 @@ def test_an_answer_is_one_assistant_message_with_its_reasoning_and_calls() -> No
     assert conversation(None, [answered], [])[1] == Message(
         "assistant", "Sure.", reasoning="hm", tool_calls=(ToolCall("call_a", "add", "{}"),)
     )
+
+
+def test_images_stay_in_the_history_byte_for_byte() -> None:
+    """R-178, G-161: the codec's own property test shows that the log keeps their bytes."""
+    images = (Image("image/png", b"\x89\x00"), Image("image/png", b"\xff"))
+    seen = turn(MessageItem("msg_1", "completed", "ok"), asked=(replace(HI, images=images),))
+
+    assert conversation(None, [seen], [BYE])[0].images == images
 
 
 def test_an_empty_answer_stays_in_the_history() -> None:

@@ -40,7 +40,7 @@ def test_no_part_of_a_tag_leaks_however_it_is_split(tag: str) -> None:
 
 
 def test_what_only_looks_like_a_tag_is_let_through_in_the_end() -> None:
-    """G-129, R-299."""
+    """G-129, R-275, R-299."""
     buffer = TagBuffer()
 
     assert buffer.push("5 <") == "5 "

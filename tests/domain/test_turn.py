@@ -1,15 +1,22 @@
 """The turn assembler: what the engine says becomes items, whole and in order (sections 19 and 21)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from domain.events import ItemClosed, ItemExtended, ItemOpened, ReasoningDropped, ResponseEvent, TurnFailed
-from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
 from domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 from domain.response import Response, api_status, fold
+from domain.tools import Toolbox, ToolChoice
+from domain.turn import TurnAssembler
+from domain.usage import Timing
 from tests.domain.engine_scripts import chunks, ends, play, stories
+from tests.domain.stories import NOON_MS, NumberedIds
 
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
 
@@ -65,7 +72,7 @@ def test_text_becomes_one_message() -> None:
 
 
 def test_reasoning_is_closed_before_the_message_opens() -> None:
-    """R-268, R-269, R-293, G-122."""
+    """R-268, R-269, R-276, R-293, G-122."""
     story = play([ReasoningChunk("hm"), TextChunk("Hi")], end("Hi", thinking="hm"))
 
     assert told(story) == ["+rs", "rs hm", "-rs", "+msg", "msg Hi", "-msg"]
@@ -105,7 +112,7 @@ def test_reasoning_told_only_at_the_end_is_told_all_the_same() -> None:
 
 
 def test_a_turn_that_says_nothing_has_an_empty_message() -> None:
-    """D-20."""
+    """D-20, R-290."""
     assert output(ending=end("")) == [MessageItem("msg_1", "completed", "")]
 
 
@@ -258,3 +265,97 @@ def test_the_message_says_what_the_engine_said_in_the_end(spoken: list[EngineChu
     messages = [item.text for item in output(*spoken, ending=ending) if isinstance(item, MessageItem)]
 
     assert "".join(messages) == ending.text
+
+
+def runs(pieces: Sequence[EngineChunk]) -> list[EngineChunk]:
+    """The chunks with neighbours of one kind joined: what the engine said, uncut."""
+    joined: list[EngineChunk] = []
+    for piece in pieces:
+        if joined and type(joined[-1]) is type(piece):
+            joined[-1] = type(piece)(joined[-1].text + piece.text)
+        else:
+            joined.append(piece)
+    return joined
+
+
+@given(chunks, st.none() | ends, st.data())
+def test_where_the_engines_text_is_cut_changes_nothing_but_the_boundaries_of_deltas(
+    spoken: list[EngineChunk], ending: End | None, data: st.DataObject
+) -> None:
+    """R-272, R-273: white space beside a structural tag set aside."""
+    whole = runs(spoken)
+    cut: list[EngineChunk] = []
+    for chunk in whole:
+        places = data.draw(st.sets(st.integers(1, max(len(chunk.text) - 1, 1))))
+        edges = sorted({0, *places, len(chunk.text)})
+        cut += [type(chunk)(chunk.text[a:b]) for a, b in pairwise(edges)]
+
+    assert said(play(cut, ending)) == said(play(whole, ending))
+
+
+def said(story: Sequence[ResponseEvent]) -> list[tuple[str, str]]:
+    """What each listed item holds and what was streamed of it, without white space at the ends."""
+    streamed: dict[str, str] = {}
+    for event in story:
+        if isinstance(event, ItemExtended):
+            streamed[event.item_id] = streamed.get(event.item_id, "") + "".join(event.deltas)
+    told = [
+        (type(item).__name__ + text_of(item).strip(), streamed.get(item.id, "").strip())
+        for item in fold(story).items
+    ]
+    return [each for each in told if each != ("MessageItem", "")]
+
+
+def text_of(item: Item) -> str:
+    """The text in an item of any kind."""
+    match item:
+        case FunctionCallItem(arguments=text) | CustomCallItem(input=text):
+            return text
+        case MessageItem(text=text) | ReasoningItem(text=text):
+            return text
+
+
+def test_a_custom_call_is_its_input_and_a_member_has_its_namespace() -> None:
+    """D-07."""
+    tools: list[dict[str, Any]] = [
+        {"type": "custom", "name": "patch"},
+        {"type": "namespace", "name": "fs", "tools": [{"type": "function", "name": "read"}]},
+    ]
+    assembler = TurnAssembler(NumberedIds().new_id, Toolbox(tools, ToolChoice()))
+    calls = (
+        EngineCall(name="patch", arguments='{"input":"*** x"}', id="a"),
+        EngineCall(name="fs__read", arguments="{}", id="b"),
+        EngineCall(name="read", arguments="{}", id="c"),
+        EngineCall(name="other", arguments="{}", id="d"),
+    )
+
+    events = assembler.finish(end("", *calls), Timing(), NOON_MS)
+
+    assert [event.item for event in events if isinstance(event, ItemClosed)] == [
+        CustomCallItem("ctc_1", "a", "patch", "*** x", "completed"),
+        FunctionCallItem("fc_2", "b", "read", "{}", "completed", "fs"),
+        FunctionCallItem("fc_3", "c", "read", "{}", "completed", "fs"),
+        FunctionCallItem("fc_4", "d", "other", "{}", "completed"),
+    ]
+
+
+def test_a_custom_call_of_another_form_is_passed_on_as_it_is() -> None:
+    assembler = TurnAssembler(
+        NumberedIds().new_id, Toolbox([{"type": "custom", "name": "patch"}], ToolChoice())
+    )
+
+    events = assembler.finish(end("", EngineCall(name="patch", arguments="*** x")), Timing(), NOON_MS)
+
+    closed = next(event.item for event in events if isinstance(event, ItemClosed))
+    assert isinstance(closed, CustomCallItem)
+    assert closed.input == "*** x"
+
+
+def test_log_probabilities_come_with_the_text_that_shows_their_tokens() -> None:
+    held, shown = Logprob("<", -1.0), Logprob(" 10", -0.5, (("x", -2.0),))
+
+    story = play([TextChunk("<", (held,)), TextChunk(" 10", (shown,))], end("< 10"))
+
+    (extended,) = [event for event in story if isinstance(event, ItemExtended)]
+    assert (extended.deltas, extended.logprobs) == (("< 10",), ((held, shown),))
+    assert fold(story).items == [MessageItem("msg_1", "completed", "< 10", (held, shown))]

@@ -1,0 +1,118 @@
+"""The items of a request, as pieces of a conversation that still have to be joined.
+
+A client sends one item for each thing it knows: a message, a thought, a call, a call's output. The model
+reads messages, in which a run of assistant-side items is one (R-161).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from domain.errors import InvalidRequestError, ItemNotFoundError
+from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.messages import Message, ToolCall
+from domain.toolcalls import canonical_input, check_echoes
+from domain.tools import custom_arguments, engine_name
+
+
+class ItemReference(Struct, frozen=True):
+    """An output item of a stored response, named by its id; `index` is its place in the input."""
+
+    id: str
+    index: int
+
+
+Piece = Message | ItemReference
+"""One input item: a message with one thing in it, or a reference to an item of the log."""
+
+
+def piece_of(item: Item) -> Message:
+    """An output item as a piece of the conversation that follows it."""
+    match item:
+        case MessageItem(text=text):
+            return Message("assistant", text)
+        case ReasoningItem(text=text):
+            return Message("assistant", "", reasoning=text)
+        case FunctionCallItem():
+            call = ToolCall(item.call_id, engine_name(item.name, item.namespace), item.arguments)
+            return Message("assistant", "", tool_calls=(call,))
+        case CustomCallItem():
+            name = engine_name(item.name, item.namespace)
+            call = ToolCall(item.call_id, name, custom_arguments(item.input))
+            return Message("assistant", "", tool_calls=(call,))
+
+
+def resolve(pieces: Iterable[Piece], items: Mapping[str, Item]) -> list[Message]:
+    """The pieces with every reference replaced by what it names.
+
+    Raises:
+        ItemNotFoundError: a reference names an item that is not in `items`.
+    """
+    resolved = []
+    for piece in pieces:
+        if isinstance(piece, ItemReference):
+            if piece.id not in items:
+                raise ItemNotFoundError(piece.id, piece.index)
+            resolved.append(piece_of(items[piece.id]))
+        else:
+            resolved.append(piece)
+    return resolved
+
+
+def own_messages(
+    pieces: Sequence[Message], history: Sequence[Message], *, continues: bool
+) -> tuple[Message, ...]:
+    """The request's own messages: echoes taken out, runs joined, outputs in order, every tool rule passed.
+
+    Args:
+        history: the messages of the chain that the request continues.
+        continues: whether there is such a chain.
+
+    Raises:
+        InvalidRequestError: a rule of the specification's sections 14 and 15 is broken.
+    """
+    if continues:
+        check_echoes((call.id for piece in pieces for call in piece.tool_calls), history)
+        # The stored copy of a call is the one that counts (R-184).
+        pieces = [piece for piece in pieces if not piece.tool_calls]
+    return canonical_input(history, join(pieces), continues=continues)
+
+
+def join(pieces: Iterable[Message]) -> list[Message]:
+    """Messages of which each run of assistant-side pieces is one (R-161, R-165)."""
+    messages: list[Message] = []
+    for piece in pieces:
+        last = messages[-1] if messages else None
+        if last and last.role == piece.role == "assistant" and not (last.tool_calls and _is_text(piece)):
+            messages[-1] = _joined(last, piece)
+        else:
+            messages.append(piece)
+    return messages
+
+
+def _is_text(piece: Message) -> bool:
+    """Whether the piece is an assistant's message; one that follows a call begins a new turn."""
+    return not piece.tool_calls and piece.reasoning is None
+
+
+def _joined(left: Message, right: Message) -> Message:
+    thoughts = [text for text in (left.reasoning, right.reasoning) if text]
+    return replace(
+        left,
+        content=left.content + right.content,
+        reasoning="".join(thoughts) or None,
+        tool_calls=left.tool_calls + right.tool_calls,
+    )
+
+
+def check_images(messages: Iterable[Message], *, readable: bool) -> None:
+    """Refuse pictures that the model cannot see, rather than let it make one up.
+
+    Raises:
+        InvalidRequestError: there is an image and the model reads none.
+    """
+    if not readable and any(message.images for message in messages):
+        raise InvalidRequestError(
+            "The input has an image, and this model reads text only.", param="input", code="unsupported_image"
+        )
