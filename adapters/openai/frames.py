@@ -1,6 +1,6 @@
 """From events to SSE frames: a pure function, so a stream is the same bytes live and from the log."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from adapters.openai.response import (
     error_object,
     item_object,
+    logprob_objects,
     opening_object,
     response_object,
     summary_part,
@@ -26,8 +27,8 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.response import Response
+from domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
+from domain.response import OpenItem, Response
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -62,7 +63,11 @@ class Framer:
             ]
         if isinstance(event, ItemExtended):
             open_item = self._response.open_items[event.item_id]
-            return [self._delta(open_item.item, open_item.output_index, delta) for delta in event.deltas]
+            logprobs = event.logprobs or [()] * len(event.deltas)
+            return [
+                self._delta(open_item, delta, each)
+                for delta, each in zip(event.deltas, logprobs, strict=True)
+            ]
         self._response.apply(event)
         return self._tell(event, self._response)
 
@@ -105,36 +110,38 @@ class Framer:
                         part=summary_part(""),
                     )
                 )
-            case FunctionCallItem():
+            case FunctionCallItem() | CustomCallItem():
                 pass
             case _:
                 assert_never(item)
         return frames
 
-    def _delta(self, item: Item, index: int, delta: str) -> bytes:
-        at = {"item_id": item.id, "output_index": index}
-        match item:
+    def _delta(self, open_item: OpenItem, delta: str, logprobs: Iterable[Logprob]) -> bytes:
+        at = {"item_id": open_item.item.id, "output_index": open_item.output_index}
+        match open_item.item:
             case MessageItem():
-                return self._frame(
-                    "response.output_text.delta", **at, content_index=0, delta=delta, logprobs=[]
-                )
+                fields = {"content_index": 0, "delta": delta, "logprobs": logprob_objects(logprobs)}
+                return self._frame("response.output_text.delta", **at, **fields)
             case ReasoningItem():
                 return self._frame(
                     "response.reasoning_summary_text.delta", **at, summary_index=0, delta=delta
                 )
             case FunctionCallItem():
                 return self._frame("response.function_call_arguments.delta", **at, delta=delta)
+            case CustomCallItem():
+                return self._frame("response.custom_tool_call_input.delta", **at, delta=delta)
             case _:
-                assert_never(item)
+                assert_never(open_item.item)
 
     def _closed(self, item: Item, index: int, *, listed: bool) -> list[bytes]:
         at = {"item_id": item.id, "output_index": index}
         match item:
-            case MessageItem(text=text):
+            case MessageItem(text=text, logprobs=logprobs):
                 part = {**at, "content_index": 0}
+                told = logprob_objects(logprobs)
                 frames = [
-                    self._frame("response.output_text.done", **part, text=text, logprobs=[]),
-                    self._frame("response.content_part.done", **part, part=text_part(text)),
+                    self._frame("response.output_text.done", **part, text=text, logprobs=told),
+                    self._frame("response.content_part.done", **part, part=text_part(text, logprobs)),
                 ]
             case ReasoningItem(text=text):
                 part = {**at, "summary_index": 0}
@@ -144,6 +151,8 @@ class Framer:
                 ]
             case FunctionCallItem(arguments=arguments):
                 frames = [self._frame("response.function_call_arguments.done", **at, arguments=arguments)]
+            case CustomCallItem(input=text):
+                frames = [self._frame("response.custom_tool_call_input.done", **at, input=text)]
             case _:
                 assert_never(item)
         done = item_object(item, listed=listed)
@@ -164,3 +173,29 @@ def frames(events: Iterable[ResponseEvent]) -> list[bytes]:
     """The whole stream that these events tell of, one element a frame; `frames[n]` has sequence number n."""
     framer = Framer()
     return [frame for event in events for frame in framer.receive(event)]
+
+
+def heartbeat(in_progress: bytes, number: int) -> bytes:
+    """The stream's `response.in_progress` frame again, under the number of the last frame sent.
+
+    It is the one sign of life that every client takes for one; it is never stored (field report D5).
+    """
+    return in_progress.replace(b'"sequence_number":1', b'"sequence_number":%d' % number, 1)
+
+
+_OBFUSCATED_CHARACTERS = 16
+_ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+def obfuscate(frame: bytes, choose: Callable[[str], str]) -> bytes:
+    """A delta's frame padded to a multiple of 16 characters, so that its size tells less of its text (D-35).
+
+    Args:
+        choose: picks a character at random.
+    """
+    head, separator, data = frame.partition(b"\ndata: ")
+    if not head.endswith(b".delta"):
+        return frame
+    length = len(msgspec.json.decode(data)["delta"])
+    padding = "".join(choose(_ALPHABET) for _ in range(-length % _OBFUSCATED_CHARACTERS))
+    return head + separator + data.removesuffix(b"}\n\n") + b',"obfuscation":"%b"}\n\n' % padding.encode()

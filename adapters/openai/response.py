@@ -3,10 +3,19 @@
 Every field that the Open Responses schema requires is there, and those it forbids to be null never are.
 """
 
+from collections.abc import Iterable
 from typing import Any, assert_never
 
 from domain.events import TurnCommitted, TurnFailed
-from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.items import (
+    CallItem,
+    CustomCallItem,
+    FunctionCallItem,
+    Item,
+    Logprob,
+    MessageItem,
+    ReasoningItem,
+)
 from domain.response import Response, api_status
 from domain.usage import Timing, Usage
 
@@ -44,33 +53,33 @@ def _object(response: Response, status: str, output: list[Json]) -> Json:
         "previous_response_id": created.previous_response_id,
         "temperature": created.sampling.temperature,
         "top_p": created.sampling.top_p,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "top_logprobs": 0,
+        "presence_penalty": created.sampling.presence_penalty,
+        "frequency_penalty": created.sampling.frequency_penalty,
+        "top_logprobs": created.sampling.top_logprobs or 0,
         "max_output_tokens": created.max_output_tokens,
-        "max_tool_calls": None,
-        "tools": [],
-        "tool_choice": "auto",
-        "parallel_tool_calls": True,
-        "reasoning": None,
-        "text": {"format": {"type": "text"}},
-        "truncation": "disabled",
+        "max_tool_calls": created.max_tool_calls,
+        "tools": list(created.tools),
+        "tool_choice": created.tool_choice,
+        "parallel_tool_calls": created.parallel_tool_calls,
+        "reasoning": created.reasoning,
+        "text": created.text or {"format": {"type": "text"}},
+        "truncation": created.truncation,
         "store": created.store,
         "background": False,
-        "service_tier": "default",
+        "service_tier": created.service_tier,
         "metadata": created.metadata,
-        "safety_identifier": None,
-        "prompt_cache_key": None,
+        "safety_identifier": created.safety_identifier,
+        "prompt_cache_key": created.prompt_cache_key,
     }
 
 
 def item_object(item: Item, *, listed: bool = True) -> Json:
     """An output item. A message that is not listed shows no content (R-286)."""
     match item:
-        case MessageItem(id=item_id, status=status, text=text):
+        case MessageItem(id=item_id, status=status, text=text, logprobs=logprobs):
             # An unfinished item that never got a text has no part yet (R-274, R-319).
             has_part = listed and (text or status == "completed")
-            content = [text_part(text)] if has_part else []
+            content = [text_part(text, logprobs)] if has_part else []
             return {
                 "id": item_id,
                 "type": "message",
@@ -81,21 +90,40 @@ def item_object(item: Item, *, listed: bool = True) -> Json:
         case ReasoningItem(id=item_id, text=text):
             return {"id": item_id, "type": "reasoning", "summary": [summary_part(text)] if text else []}
         case FunctionCallItem():
-            return {
-                "id": item.id,
-                "type": "function_call",
-                "status": item.status,
-                "call_id": item.call_id,
-                "name": item.name,
-                "arguments": item.arguments,
-            }
+            return _call_object(item, "function_call") | {"arguments": item.arguments}
+        case CustomCallItem():
+            return _call_object(item, "custom_tool_call") | {"input": item.input}
         case _:
             assert_never(item)
 
 
-def text_part(text: str) -> Json:
+def _call_object(item: CallItem, kind: str) -> Json:
+    call: Json = {
+        "id": item.id,
+        "type": kind,
+        "status": item.status,
+        "call_id": item.call_id,
+        "name": item.name,
+    }
+    return call | {"namespace": item.namespace} if item.namespace else call
+
+
+def text_part(text: str, logprobs: Iterable[Logprob] = ()) -> Json:
     """The content part of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprob_objects(logprobs)}
+
+
+def logprob_objects(logprobs: Iterable[Logprob]) -> list[Json]:
+    """Log probabilities of tokens, each with the likeliest tokens in its place."""
+    return [
+        _token(each.token, each.logprob)
+        | {"top_logprobs": [_token(token, logprob) for token, logprob in each.top]}
+        for each in logprobs
+    ]
+
+
+def _token(token: str, logprob: float) -> Json:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
 def summary_part(text: str) -> Json:

@@ -15,6 +15,8 @@ from tests.domain.stories import PERSISTED
 
 GOLDEN = Path("tests/golden")
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
+OTHER = EngineCall(name="add", arguments='{"a":2}', id="call_b")
+PATCH = EngineCall(name="patch", arguments='{"input":"*** x"}', id="call_c")
 
 
 def ended(text: str, *calls: EngineCall, finish_reason: FinishReason = "stop") -> End:
@@ -22,30 +24,46 @@ def ended(text: str, *calls: EngineCall, finish_reason: FinishReason = "stop") -
     return End(finish_reason=finish_reason, text=text, tool_calls=calls, prompt_tokens=3, output_tokens=2)
 
 
+TAG = TextChunk("<tool_call>")
+HM = ReasoningChunk("hm")
+
+# Each sequence of section 19.4, as the differences change it.
 SHAPES: dict[str, tuple[Sequence[EngineChunk], End | None]] = {
-    # R-292
-    "text": ([TextChunk("Hel"), TextChunk("lo")], ended("Hello")),
-    # R-293, D-04
-    "reasoning_then_text": ([ReasoningChunk("hm"), TextChunk("Hi")], ended("Hi")),
-    # D-20
-    "nothing": ([], ended("")),
-    # R-295, D-33
-    "call": ([TextChunk("<tool_call>x")], ended("", CALL, finish_reason="tool_calls")),
-    # R-306, D-02
-    "length": ([TextChunk("Hel")], ended("Hel", finish_reason="length")),
-    # R-303, D-05
-    "failure_with_text_open": ([TextChunk("Hel")], None),
-    # R-304
-    "failure_with_nothing_open": ([], None),
+    "R-292 text": ([TextChunk("Hel"), TextChunk("lo")], ended("Hello")),
+    "R-293 reasoning then text": ([HM, TextChunk("Hi")], ended("Hi")),
+    "R-294 reasoning only": ([HM], ended("")),
+    "R-295 call": ([TAG], ended("", CALL, finish_reason="tool_calls")),
+    "R-295 two calls": ([TAG], ended("", CALL, OTHER, finish_reason="tool_calls")),
+    "R-295 custom call": ([TAG], ended("", PATCH, finish_reason="tool_calls")),
+    "R-296 text then call": ([TextChunk("Sure. "), TAG], ended("Sure.", CALL)),
+    "R-297 white space then call": ([TextChunk("\n"), TAG], ended("", CALL)),
+    "R-298 tag without call": ([TextChunk("So: "), TAG, TextChunk("bad")], ended("So: <tool_call>bad")),
+    "R-299 partial tag": ([TextChunk("5 <"), TextChunk(" 10 <")], ended("5 < 10 <")),
+    "R-300 all in the end": ([], ended("Hello")),
+    "R-301 final longer": ([TextChunk("Hel")], ended("Hello")),
+    "R-302 final shorter": ([TextChunk("Hello  ")], ended("Hello")),
+    "R-303 failure with text": ([TextChunk("Hel")], None),
+    "R-304 failure with reasoning": ([HM], None),
+    "R-304 failure with nothing": ([], None),
+    "R-305 failure after the end": ([TextChunk("Hi")], ended("Hi", CALL, finish_reason="error")),
+    "R-306 length": ([TextChunk("Hel")], ended("Hel", finish_reason="length")),
+    "D-20 nothing": ([], ended("")),
+    "D-21 late reasoning": ([HM, TextChunk("Hi"), HM], ended("Hi")),
 }
+
+
+def golden(shape: str) -> Path:
+    """The file with the recorded bytes of a shape."""
+    return GOLDEN / f"{shape.replace(' ', '_')}.sse"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_of_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
-    """R-259 … R-264, D-01: a golden file changes only with a new wire version."""
+    """R-259, R-260, R-263, R-264, D-01, D-04, D-05: golden files change only with a new wire version."""
     told = b"".join(frames(play(*SHAPES[shape])))
 
-    assert told.decode() == (GOLDEN / f"{shape}.sse").read_text(encoding="utf-8")
+    assert told.decode() == golden(shape).read_text(encoding="utf-8")
+    read_stream(told)
 
 
 @given(stories)

@@ -4,11 +4,16 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapters.openai.request import MAX_JSON_DEPTH, decode_request
 from domain.errors import InvalidRequestError
-from domain.messages import Message
+from domain.inputs import ItemReference
+from domain.messages import Image, Message, ToolCall
+from domain.ports import JsonGuide
 from domain.request import TurnRequest
+from domain.tools import Toolbox, ToolChoice
 
 LEAST: dict[str, Any] = {"model": "tiny", "input": "hi"}
 
@@ -114,7 +119,7 @@ NOT_INTEGERS = [0, -1, 1.5, "5", True, 2**31, [], {}]
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(field: str, values: list[Any]) -> None:
-    """R-013 … R-018, D-11, G-001, G-002, field reports B14, A9."""
+    """R-013, R-014, R-015, R-016, R-017, R-018, D-11, G-001, G-002, G-121, field reports B14, A9."""
     for value in values:
         error = refusal(json.dumps(LEAST | {field: value}).encode())
         assert (error.param, field in error.message or field == "input") == (field, True)
@@ -200,6 +205,10 @@ def test_items_are_messages_with_a_string_or_with_text_parts() -> None:
     )
 
 
+TEXT = {"type": "input_text", "text": "a"}
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
+
+
 @pytest.mark.parametrize(
     ("item", "place"),
     [
@@ -208,13 +217,35 @@ def test_items_are_messages_with_a_string_or_with_text_parts() -> None:
         ({"content": "x"}, "input[1].role"),
         ({"role": "user"}, "input[1].content"),
         ({"role": "user", "content": [7]}, "input[1].content[0]"),
+        ({"role": "user", "content": [{"type": "input_file"}]}, "input[1].content[0]"),
+        ({"role": "assistant", "content": [IMAGE]}, "input[1].content[0]"),
+        ({"role": "user", "content": [IMAGE, TEXT]}, "input[1].content[1]"),
+        (
+            {"role": "user", "content": [IMAGE | {"image_url": "http://x/y.png"}]},
+            "input[1].content[0].image_url",
+        ),
+        ({"role": "user", "content": [IMAGE | {"image_url": None}]}, "input[1].content[0].image_url"),
+        (
+            {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]},
+            "input[1].content[0].image_url",
+        ),
+        ({"role": "user", "content": [IMAGE | {"image_url": "data:image/png;base64,%"}]}, "base64"),
+        ({"type": "function_call", "call_id": "c"}, "input[1]: Object missing required field `name`"),
+        ({"type": "function_call", "name": 7, "call_id": "c"}, "input[1].name"),
+        ({"type": "function_call", "name": "f", "call_id": "c", "arguments": {}}, "input[1].arguments"),
+        ({"type": "function_call_output", "call_id": "c", "output": 7}, "input[1].output"),
+        ({"type": "function_call_output", "call_id": "c", "output": [7]}, "input[1].output[0]"),
+        ({"type": "reasoning", "summary": "hm"}, "input[1].summary"),
+        ({"type": "item_reference"}, "input[1].id"),
+        ({"type": {}}, "input[1].type"),
+        ({"type": "additional_tools", "tools": 7}, "input[1].tools"),
         ({"role": "user", "content": [{"type": "sound"}]}, "input[1].content[0]"),
         ({"role": "user", "content": [{"type": "input_text"}]}, "input[1].content[0].text"),
         ({"role": "user", "content": [{"type": "input_text", "text": 7}]}, "input[1].content[0].text"),
     ],
 )
 def test_a_wrong_item_is_refused_by_its_place(item: Any, place: str) -> None:
-    """R-159, R-160, R-162."""
+    """R-019, R-159, R-160, R-162, R-163, R-164, R-170."""
     error = refusal(json.dumps(LEAST | {"input": [{"role": "user", "content": "a"}, item]}).encode())
 
     assert (error.param, place in error.message) == ("input", True)
@@ -223,3 +254,347 @@ def test_a_wrong_item_is_refused_by_its_place(item: Any, place: str) -> None:
 def test_empty_input_is_fine_when_there_is_something_to_go_on_from() -> None:
     """D-11, R-172."""
     assert decode(input=[], previous_response_id="resp_1").input == ()
+
+
+FUNCTION = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+ADD = {**FUNCTION, "description": None, "strict": None}
+
+
+def pieces(*items: Any) -> tuple[Any, ...]:
+    """The pieces of a request with these items after a user's message."""
+    return decode(input=[{"role": "user", "content": "a"}, *items]).input[1:]
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ({"role": "assistant", "content": None}, [Message("assistant", "")]),
+        (
+            {"role": "user", "content": [TEXT, IMAGE, IMAGE]},
+            [Message("user", "a", images=(Image("image/png", b"hi"),) * 2)],
+        ),
+        (
+            {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"},
+            [Message("assistant", "", tool_calls=(ToolCall("c", "add", "{}"),))],
+        ),
+        (
+            {"type": "function_call", "call_id": "c", "name": "read", "namespace": "fs", "arguments": ""},
+            [Message("assistant", "", tool_calls=(ToolCall("c", "fs__read", ""),))],
+        ),
+        (
+            {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "x"},
+            [Message("assistant", "", tool_calls=(ToolCall("c", "patch", '{"input":"x"}'),))],
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "3"},
+            [Message("tool", "3", call_id="c")],
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "no", "is_error": True},
+            [Message("tool", "no", call_id="c", is_error=True)],
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "no", "is_error": "yes"},
+            [Message("tool", "no", call_id="c")],
+        ),
+        (
+            {"type": "custom_tool_call_output", "call_id": "c", "output": [TEXT, IMAGE]},
+            [Message("tool", "a[an image that the model cannot see]", call_id="c")],
+        ),
+        (
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
+            [Message("assistant", "", reasoning="hm")],
+        ),
+        (
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            [Message("assistant", "", reasoning="hm")],
+        ),
+        ({"type": "reasoning", "id": "rs_1", "summary": []}, []),
+        ({"type": "reasoning", "encrypted_content": "x"}, []),
+        ({"type": "item_reference", "id": "msg_1"}, [ItemReference("msg_1", 1)]),
+        ({"id": "msg_1"}, [ItemReference("msg_1", 1)]),
+        ({"type": "agent_message", "content": [TEXT, {"type": "sound"}]}, [Message("user", "a")]),
+        ({"type": "note", "role": "assistant", "content": "b"}, [Message("assistant", "b")]),
+        ({"type": "web_search_call", "id": "ws_1", "status": "completed"}, []),
+        ({"type": "compaction", "encrypted_content": "x"}, []),
+    ],
+)
+def test_an_item_of_any_form_becomes_a_piece_of_the_conversation(item: Any, expected: list[Any]) -> None:
+    """R-163, R-165, R-166, R-167, R-168, D-10, field reports B2, B5, B6, B9, B10, B19, B20."""
+    assert list(pieces(item)) == expected
+
+
+def test_items_of_unknown_types_are_skipped_with_one_line_for_each_type(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"):
+        pieces({"type": "web_search_call"}, {"type": "web_search_call"}, {"type": "mcp_call"})
+
+    assert [record.message for record in caplog.records] == [
+        "[responses] input items of type 'mcp_call' are skipped",
+        "[responses] input items of type 'web_search_call' are skipped",
+    ]
+
+
+def test_additional_tools_are_tools() -> None:
+    request = decode(
+        input=[{"role": "user", "content": "a"}, {"type": "additional_tools", "tools": [FUNCTION]}]
+    )
+
+    assert request.tools == (ADD,)
+
+
+def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytest.LogCaptureFixture) -> None:
+    """R-174, R-175, D-07, field reports A1 … A7: A1, A2, A5, A6."""
+    hosted = {"type": "web_search", "filters": {}}
+    custom = {"type": "custom", "name": "patch", "format": {"type": "text"}}
+    namespace = {"type": "namespace", "name": "fs", "tools": [FUNCTION | {"name": "read"}]}
+    nested = {"type": "function", "function": {"name": "sub", "description": "Subtract."}}
+
+    with caplog.at_level("INFO"):
+        request = decode(tools=[FUNCTION, hosted, hosted, custom, namespace, nested])
+
+    sub = {"type": "function", "name": "sub", "description": "Subtract.", "parameters": None, "strict": None}
+    members = [ADD | {"name": "read"}]
+    assert request.tools == (ADD, hosted, hosted, custom, namespace | {"tools": members}, sub)
+    offered = Toolbox(request.tools, request.choice).offered
+    assert [(tool.name, tool.kind) for tool in offered] == [
+        ("add", "function"),
+        ("patch", "custom"),
+        ("fs__read", "function"),
+        ("sub", "function"),
+    ]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "tools",
+    ["all", [7], [{}], [{"type": 7}], [{"type": "function"}], [{"type": "function", "name": ""}],
+     [{"type": "custom"}], [{"type": "namespace"}], [{"type": "namespace", "name": "n", "tools": 7}],
+     [FUNCTION | {"parameters": []}]],
+)  # fmt: skip
+def test_tools_that_cannot_be_read_are_refused(tools: Any) -> None:
+    """R-174, R-175."""
+    assert refusal(json.dumps(LEAST | {"tools": tools}).encode()).param == "tools"
+
+
+NAMED = {"type": "function", "name": "add"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, ToolChoice()),
+        ("auto", ToolChoice()),
+        ("none", ToolChoice("none")),
+        ("required", ToolChoice("required")),
+        (NAMED, ToolChoice("required", ("add",))),
+        ({"type": "function", "function": {"name": "add"}}, ToolChoice("required", ("add",))),
+        ({"type": "function", "name": "read"}, ToolChoice("required", ("fs__read",))),
+        ({"type": "function", "name": "read", "namespace": "fs"}, ToolChoice("required", ("fs__read",))),
+        ({"type": "web_search"}, ToolChoice()),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}, ToolChoice("auto", ("add",))),
+        ({"type": "allowed_tools", "mode": "required", "tools": [NAMED]}, ToolChoice("required", ("add",))),
+        ({"type": "allowed_tools", "tools": [NAMED, {"type": "mcp"}]}, ToolChoice("auto", ("add",))),
+    ],
+)
+def test_a_tool_choice_is_understood_in_every_form(given: Any, expected: ToolChoice) -> None:
+    """R-174, D-08."""
+    namespace = {"type": "namespace", "name": "fs", "tools": [FUNCTION | {"name": "read"}]}
+
+    assert decode(tools=[FUNCTION, namespace], tool_choice=given).choice == expected
+
+
+@pytest.mark.parametrize("given", [{"type": "function", "name": "sub"}, "all", 7, [], {"name": "add"}])
+def test_a_tool_choice_that_cannot_be_met_is_refused(given: Any) -> None:
+    """D-08."""
+    error = refusal(json.dumps(LEAST | {"tools": [FUNCTION], "tool_choice": given}).encode())
+
+    assert error.param == "tool_choice"
+
+
+@pytest.mark.parametrize("tools", [[], [{"type": "web_search"}]])
+def test_a_call_cannot_be_required_without_a_tool(tools: list[Any]) -> None:
+    body = LEAST | {"tools": tools, "tool_choice": "required"}
+
+    assert refusal(json.dumps(body).encode()).param == "tool_choice"
+
+
+SCHEMA = {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "echo", "guide"),
+    [
+        (None, {}, None),
+        ({"verbosity": "low"}, {"format": {"type": "text"}, "verbosity": "low"}, None),
+        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonGuide(None)),
+        (
+            {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": True}},
+            {
+                "format": {
+                    "type": "json_schema",
+                    "schema": SCHEMA,
+                    "name": "r",
+                    "description": None,
+                    "strict": True,
+                }
+            },
+            JsonGuide(SCHEMA),
+        ),
+    ],
+)
+def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: JsonGuide | None) -> None:
+    """Field report B15."""
+    request = decode(text=text)
+
+    assert (request.text, request.json_format) == (echo, guide)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("text", "json", "text"),
+        ("text", {"format": {"type": "yaml"}}, "text.format"),
+        ("text", {"format": {"type": "json_schema"}}, "text.format"),
+        ("text", {"format": {"type": "json_schema", "schema": []}}, "text.format.schema"),
+        ("text", {"verbosity": "loud"}, "text.verbosity"),
+        ("reasoning", {"effort": "enormous"}, "reasoning.effort"),
+        ("reasoning", "high", "reasoning"),
+        ("stream_options", {"include_obfuscation": "yes"}, "stream_options.include_obfuscation"),
+        ("stop", [""], "stop"),
+        ("stop", ["a"] * 17, "stop"),
+        ("stop", {"a": 1}, "stop"),
+        ("truncation", "some", "truncation"),
+        ("top_logprobs", 21, "top_logprobs"),
+        ("top_k", 1.5, "top_k"),
+        ("min_p", 2, "min_p"),
+        ("presence_penalty", 3, "presence_penalty"),
+        ("frequency_penalty", -3, "frequency_penalty"),
+        ("repetition_penalty", 0, "repetition_penalty"),
+        ("background", True, "background"),
+        ("conversation", "conv_1", "conversation"),
+        ("prompt", {"id": "p"}, "prompt"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused_by_name(field: str, value: Any, param: str) -> None:
+    error = refusal(json.dumps(LEAST | {field: value}).encode())
+
+    assert error.param is not None
+    assert error.param.startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "thinking"),
+    [
+        (None, None), ({}, None), ({"summary": "auto"}, None), ({"effort": None}, None),
+        ({"effort": "none"}, False), ({"effort": "minimal"}, False), ({"effort": "low"}, False),
+        ({"effort": "medium"}, True), ({"effort": "high"}, True), ({"effort": "max"}, True),
+    ],
+)  # fmt: skip
+def test_the_effort_says_whether_the_model_thinks(reasoning: Any, thinking: bool | None) -> None:
+    """R-173, R-239, field report F5."""
+    assert decode(reasoning=reasoning).thinking is thinking
+
+
+def test_sampling_and_stops_are_taken_as_they_are_given() -> None:
+    """R-173."""
+    request = decode(
+        top_k=5, min_p=0.1, presence_penalty=1, frequency_penalty=-1, repetition_penalty=1.1, stop="X",
+        top_logprobs=3, include=["message.output_text.logprobs"], truncation="auto",
+        parallel_tool_calls=False, stream_options={"include_obfuscation": True},
+    )  # fmt: skip
+
+    assert (request.top_k, request.min_p, request.repetition_penalty) == (5, 0.1, 1.1)
+    assert (request.presence_penalty, request.frequency_penalty) == (1.0, -1.0)
+    assert (request.stop, request.top_logprobs, request.truncation) == (("X",), 3, "auto")
+    assert (request.parallel_tool_calls, request.obfuscate) == (False, True)
+
+
+def test_log_probabilities_are_told_only_if_they_are_asked_for() -> None:
+    assert decode(top_logprobs=3).top_logprobs is None
+    assert decode(include=["message.output_text.logprobs"]).top_logprobs == 0
+
+
+WORDS = [
+    "message",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "reasoning",
+    "item_reference",
+]
+WORDS += [
+    "additional_tools",
+    "input_text",
+    "output_text",
+    "input_image",
+    "function",
+    "custom",
+    "namespace",
+    "user",
+]
+WORDS += ["assistant", "web_search", "allowed_tools", "json_schema", "auto", "required", "c1", "", "\u2028"]
+NAMES = [
+    "type",
+    "role",
+    "content",
+    "text",
+    "id",
+    "call_id",
+    "name",
+    "arguments",
+    "output",
+    "summary",
+    "tools",
+]
+NAMES += [
+    "function",
+    "namespace",
+    "image_url",
+    "parameters",
+    "format",
+    "schema",
+    "effort",
+    "mode",
+    "is_error",
+]
+FIELDS = [
+    "instructions",
+    "previous_response_id",
+    "stream",
+    "store",
+    "max_output_tokens",
+    "temperature",
+    "seed",
+]
+FIELDS += [
+    "metadata",
+    "tools",
+    "tool_choice",
+    "text",
+    "reasoning",
+    "stream_options",
+    "include",
+    "stop",
+    "top_p",
+]
+FIELDS += ["top_logprobs", "truncation", "parallel_tool_calls", "prompt", "min_p", "top_k", "model", "input"]
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), anything, max_size=5), st.lists(anything, max_size=3))
+def test_whatever_is_sent_is_understood_or_refused(fields: dict[str, Any], items: list[Any]) -> None:
+    """R-170: and a refusal of a field names it."""
+    body = json.dumps(LEAST | {"input": [{"role": "user", "content": "a"}, *items]} | fields).encode()
+
+    try:
+        decode_request(body, {})
+    except InvalidRequestError as error:
+        assert error.param or error.code in ("invalid_json", "json_too_deep")

@@ -49,8 +49,22 @@ def _read_frame(frame: str) -> Json:
     name, data = frame.split("\n")
     event: Json = json.loads(data.removeprefix("data: "))
     assert name == f"event: {event['type']}"
-    EVENT_MODELS[event["type"]].model_validate(event)
+    if _has_other_tools(event):
+        _sdk_event().validate_python(event)
+    else:
+        EVENT_MODELS[event["type"]].model_validate(event)
     return event
+
+
+def _has_other_tools(event: Json) -> bool:
+    """Whether the event is of tools that the Open Responses schema has no words for."""
+    response = event.get("response", {})
+    items = [event.get("item", {}), *response.get("output", ())]
+    kinds = {item.get("type") for item in items} | {tool["type"] for tool in response.get("tools", ())}
+    return "custom_tool_call" in event["type"] or bool(kinds - {None, *_SCHEMA_KINDS})
+
+
+_SCHEMA_KINDS = {"message", "reasoning", "function_call", "function"}
 
 
 def check_response(body: Json) -> Json:
@@ -59,7 +73,7 @@ def check_response(body: Json) -> Json:
     Those that did not fail must fit the SDK's types too; it knows none of our failure reasons.
     """
     schema.ResponseResource.model_validate(body)
-    if body["status"] != "failed":
+    if body["status"] not in ("failed", "cancelled"):
         _sdk_response().validate_python(body)
     never_null = (
         "temperature top_p presence_penalty frequency_penalty top_logprobs tool_choice tools text truncation"
@@ -69,6 +83,13 @@ def check_response(body: Json) -> Json:
     assert isinstance(body["created_at"], int)
     assert body["usage"].keys() >= {"input_tokens_details", "output_tokens_details"}
     return body
+
+
+@cache
+def _sdk_event() -> TypeAdapter[Any]:
+    from openai.types.responses import ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent)
 
 
 @cache

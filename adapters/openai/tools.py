@@ -1,0 +1,69 @@
+"""The tools of a request: checked, and echoed in the form the schema wants."""
+
+import logging
+from typing import Any
+
+from domain.errors import InvalidRequestError
+
+log = logging.getLogger("turnlog")
+
+Json = dict[str, Any]
+
+
+def read_tools(given: Any) -> tuple[Json, ...]:
+    """The tool objects of the request; those of unknown and hosted types are kept for the echo (D-07).
+
+    Raises:
+        InvalidRequestError: `tools` is no list of objects, or a callable one has no name.
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise InvalidRequestError("tools must be a list", param="tools")
+    tools = tuple(_read(tool, f"tools[{index}]") for index, tool in enumerate(given))
+    for kind in sorted({str(tool["type"]) for tool in tools} - {"function", "custom", "namespace"}):
+        log.info("[responses] tools of type %r are not offered to the model", kind)
+    return tools
+
+
+def _read(tool: Any, at: str) -> Json:
+    if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+        raise InvalidRequestError(f"{at} must be an object with a type", param="tools")
+    match tool["type"]:
+        case "function":
+            return _function(tool, at)
+        case "custom":
+            return {**tool, "name": _name(tool, at)}
+        case "namespace":
+            members = tool.get("tools") or []
+            if not isinstance(members, list):
+                raise InvalidRequestError(f"{at}.tools must be a list", param="tools")
+            read = [_read(member, f"{at}.tools[{index}]") for index, member in enumerate(members)]
+            return {**tool, "name": _name(tool, at), "tools": read}
+        case _:
+            return tool
+
+
+def _function(tool: Json, at: str) -> Json:
+    """A function with every field that the schema requires of an echoed one."""
+    # Chat Completions nest the function one level deeper; some clients still send that.
+    if "name" not in tool and isinstance(tool.get("function"), dict):
+        tool = {"type": "function", **tool["function"]}
+    parameters = tool.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise InvalidRequestError(f"{at}.parameters must be a JSON schema object", param="tools")
+    strict, description = tool.get("strict"), tool.get("description")
+    return {
+        "type": "function",
+        "name": _name(tool, at),
+        "description": description if isinstance(description, str) else None,
+        "parameters": parameters,
+        "strict": strict if isinstance(strict, bool) else None,
+    }
+
+
+def _name(tool: Json, at: str) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidRequestError(f"{at}.name must be a non-empty string", param="tools")
+    return name
