@@ -1,6 +1,7 @@
 """Reads the log on threads and connections of its own, so that a stuck write never blocks a read."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, TypeVar
@@ -9,7 +10,8 @@ from eventsourcing.persistence import StoredEvent
 
 from adapters.eventstore.codec import EventMapper
 from adapters.eventstore.sqlite import EventRecorder, storage_errors
-from domain.events import ItemExtended, Recorded, topic
+from domain.events import ItemClosed, ItemExtended, Recorded, topic
+from domain.items import Item
 from domain.ports import ResponseRow
 
 READER_THREADS = 2
@@ -27,6 +29,16 @@ _CHAIN = """
     FROM chain JOIN stored_events ON originator_id = response_id
     WHERE topic <> :deltas
     ORDER BY depth DESC, originator_version
+"""
+# The ids come as one JSON list: a statement has room for so many parameters only.
+_ITEMS = """
+    SELECT originator_id, originator_version, topic, state
+    FROM stored_events
+    WHERE topic = :closed AND originator_id IN (
+        SELECT items.response_id
+        FROM response_items AS items JOIN responses USING (response_id)
+        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
+    )
 """
 _ROWS = "SELECT * FROM responses ORDER BY created_ms DESC, response_id DESC LIMIT :limit"
 _ROWS_OF_STATUS = """
@@ -62,6 +74,18 @@ class SqliteEventReader:
                 [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
                 for _, turn in groupby(rows, key=lambda row: row["depth"])
             ]
+
+        return self._submit(read)
+
+    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
+        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
+
+        def read() -> dict[str, Item]:
+            wanted = json.dumps(sorted(item_ids))
+            rows = self._select(_ITEMS, item_ids=wanted, now_s=now_s, closed=topic(ItemClosed))
+            closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
+            items = (event.item for event in closed if isinstance(event, ItemClosed))
+            return {item.id: item for item in items if item.id in item_ids}
 
         return self._submit(read)
 

@@ -47,6 +47,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
             return st.sampled_from(inner)
         case origin if origin in {Union, UnionType}:
             return reduce(or_, map(values, inner))
+        case origin if origin is tuple and inner[-1] is not Ellipsis:
+            return st.tuples(*map(values, inner))
         case origin if origin is tuple:
             return st.lists(values(inner[0]), max_size=3).map(tuple)
         case origin if origin is dict:
