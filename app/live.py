@@ -20,6 +20,9 @@ class FrameLog:
         self._closed = False
         self._news = asyncio.Event()
 
+    def __getitem__(self, number: int) -> bytes:
+        return self._frames[number]
+
     def extend(self, frames: Sequence[bytes], *, closed: bool) -> None:
         """Add frames, the last ones if `closed`, and wake the readers."""
         if not frames:
@@ -29,21 +32,33 @@ class FrameLog:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def read(self, start: int = 0) -> AsyncIterator[bytes]:
-        """The frames from number `start` on, joined as they come, until the stream is closed.
+    async def read(self, start: int = 0, *, silence_s: float | None = None) -> AsyncIterator[list[bytes]]:
+        """The frames from number `start` on, some at a time as they come, until the stream is closed.
 
         Past the last frame it gives the terminal again, so that a resumed reader always learns the end.
+
+        Args:
+            silence_s: after how many seconds without a frame to give an empty list; None for never.
         """
         while True:
             if chunk := self._frames[start : start + _CHUNK_FRAMES]:
                 start += len(chunk)
-                yield b"".join(chunk)
+                yield chunk
                 if self._closed and start >= len(self._frames):
                     return
             elif self._closed:
                 start = len(self._frames) - 1
-            else:
+            elif await self._silence(silence_s):
+                yield []
+
+    async def _silence(self, limit_s: float | None) -> bool:
+        """Wait for news; whether there were none for `limit_s` seconds."""
+        try:
+            async with asyncio.timeout(limit_s):
                 await self._news.wait()
+        except TimeoutError:
+            return True
+        return False
 
 
 class LiveTurn:

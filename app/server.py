@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import uvicorn
 
+from adapters.uvicorn import CuttableProtocol
 from app.bootstrap import assemble
 from app.http.application import make_application
 from app.settings import Settings, SettingsError
@@ -52,7 +53,7 @@ async def serve(
         service = assemble(settings, engines, resources)
         config = uvicorn.Config(
             make_application(service, max_body_bytes=settings.max_body_bytes),
-            http="httptools",
+            http=CuttableProtocol,
             ws="none",
             lifespan="off",
             access_log=False,

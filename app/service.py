@@ -9,8 +9,12 @@ from app.turns import Turns
 
 @dataclass(frozen=True)
 class Service:
-    """The use cases, wired by the composition root."""
+    """The use cases, wired by the composition root.
+
+    `heartbeat_s` is after how many seconds of silence a stream gives a sign of life.
+    """
 
     models: Models
     turns: Turns
     readings: Readings
+    heartbeat_s: float

@@ -46,6 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cache: Path = msgspec.field(default_factory=default_cache)
     max_chain_length: Annotated[int, Meta(ge=1)] = 10_000
     max_body_bytes: Annotated[int, Meta(ge=1)] = 10 * 1024 * 1024
+    heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
 
 
@@ -131,6 +132,11 @@ def persist_soft_limit_s() -> float:
 def persist_hard_limit_s() -> float:
     """After how long such a write counts as wedged; 0 means never (R-356)."""
     return _seconds("MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS", default_ms=60_000, zero_allowed=True)
+
+
+def drain_limit_s() -> float:
+    """How long a reader may leave a stream's bytes untaken before it is dropped (R-310)."""
+    return _seconds("MLX_SSE_DRAIN_TIMEOUT_MS", default_ms=30_000)
 
 
 def retention_s() -> int:

@@ -5,12 +5,17 @@ alone never learns of a disconnect (design.md, traps).
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from litestar import Response
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
+
+from adapters.uvicorn import cut_off
+
+log = logging.getLogger("turnlog")
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -25,43 +30,56 @@ class FrameStream(Response[None]):
 
     Args:
         chunks: bytes to send; the answer ends with them.
-        on_disconnect: called if the client hangs up before the last chunk is sent.
+        drain_limit_s: how long the client may leave bytes untaken before its connection is cut (R-310).
+        on_disconnect: called if the client hangs up before the last chunk is sent. A client that is cut
+            off has not hung up.
     """
 
     def __init__(
         self,
         chunks: AsyncIterator[bytes],
         *,
+        drain_limit_s: float,
         on_disconnect: Callable[[], None] = lambda: None,
-        headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(None, headers=HEADERS | (headers or {}))
+        super().__init__(None, headers=HEADERS)
         self._chunks = chunks
+        self._drain_limit_s = drain_limit_s
         self._on_disconnect = on_disconnect
 
     def to_asgi_response(self, *_args: Any, **_kwargs: Any) -> ASGIResponse:
         """The ASGI application that sends the frames (Litestar's seam for own responses)."""
-        return _ASGIFrameStream(self._chunks, self._on_disconnect, self.headers)
+        return _ASGIFrameStream(self._chunks, self._drain_limit_s, self._on_disconnect, self.headers)
 
 
 class _ASGIFrameStream(ASGIResponse):
     def __init__(
-        self, chunks: AsyncIterator[bytes], on_disconnect: Callable[[], None], headers: dict[str, str]
+        self,
+        chunks: AsyncIterator[bytes],
+        drain_limit_s: float,
+        on_disconnect: Callable[[], None],
+        headers: dict[str, str],
     ) -> None:
         super().__init__()
         # Own headers: those of ASGIResponse say that the body is empty.
         self._head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._chunks = chunks
+        self._drain_limit_s = drain_limit_s
         self._on_disconnect = on_disconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._head})
-        if not await finishes_first(self._send_all(send), receive):
-            self._on_disconnect()
+        try:
+            if not await finishes_first(self._send_all(send), receive):
+                self._on_disconnect()
+        except TimeoutError:
+            log.warning("[responses] a reader that takes nothing is cut off")
+            cut_off(scope)
 
     async def _send_all(self, send: Send) -> None:
         async for chunk in self._chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async with asyncio.timeout(self._drain_limit_s):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # `send` yields only when the socket is full; a long replay must not hold up other streams.
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,22 +1,27 @@
 """The routes of turnlog."""
 
 import asyncio
-from collections.abc import Mapping
+import secrets
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Request, Response, get, post, route
 from litestar.datastructures import State
+from litestar.exceptions import MethodNotAllowedException
 from litestar.types import ControllerRouterHandler
 
 from adapters.litestar.stream import FrameStream, finishes_first
+from adapters.openai.errors import error_envelope
 from adapters.openai.events import event_list
-from adapters.openai.frames import frames
+from adapters.openai.frames import frames, heartbeat, obfuscate
 from adapters.openai.request import decode_request
 from adapters.openai.response import response_object
 from app.http.errors import UnsupportedMediaTypeError, failed_turn
 from app.live import FrameLog, LiveTurn
+from app.models import ServedModel
 from app.service import Service
+from app.settings import drain_limit_s
 from domain.errors import InvalidRequestError
 from domain.events import TurnFailed
 
@@ -33,7 +38,8 @@ async def create_response(request: HttpRequest, service: Service) -> Response[An
     turn = await service.turns.begin(command)
     leave = partial(turn.abort, "client_abort")
     if command.stream:
-        return FrameStream(turn.frames.read(), on_disconnect=leave)
+        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
+        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave)
     if not await finishes_first(turn.ended.wait(), request.receive):
         leave()
         await turn.ended.wait()
@@ -47,18 +53,51 @@ def _answer(turn: LiveTurn) -> Response[Json]:
     return Response(response_object(turn.response))
 
 
+async def tell(
+    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
+) -> AsyncIterator[bytes]:
+    """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
+    number = start - 1
+    async for told in log.read(start, silence_s=heartbeat_s):
+        if not told:
+            yield heartbeat(log[1], number)
+            continue
+        number += len(told)
+        yield b"".join(obfuscate(frame, secrets.choice) for frame in told) if obfuscated else b"".join(told)
+
+
+@get("/v1/responses")
+async def upgrade_required(request: HttpRequest) -> Response[Any]:
+    """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
+    if "upgrade" not in request.headers:
+        raise MethodNotAllowedException(headers={"Allow": "POST"})
+    body = error_envelope(
+        "invalid_request_error",
+        "WebSocket mode is not supported; send POST /v1/responses.",
+        code="upgrade_not_supported",
+    )
+    return Response(body, status_code=426)
+
+
 @get("/v1/responses/{response_id:str}")
 async def read_response(response_id: str, request: HttpRequest, service: Service) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
-    if request.query_params.get("stream", "").lower() not in ("true", "1"):
+    if not _flag(request, "stream"):
         return Response(response_object(await service.readings.response(response_id)))
     start = _starting_after(request.query_params) + 1
     if turn := service.readings.live(response_id):
-        return FrameStream(turn.frames.read(start))
-    events = await service.readings.events(response_id)
-    told = FrameLog()
-    told.extend(await asyncio.to_thread(frames, [recorded.event for recorded in events]), closed=True)
-    return FrameStream(told.read(start))
+        log = turn.frames
+    else:
+        events = await service.readings.events(response_id)
+        log = FrameLog()
+        log.extend(await asyncio.to_thread(frames, [recorded.event for recorded in events]), closed=True)
+    obfuscated = _flag(request, "include_obfuscation")
+    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(told, drain_limit_s=drain_limit_s())
+
+
+def _flag(request: HttpRequest, name: str) -> bool:
+    return request.query_params.get(name, "").lower() in ("true", "1")
 
 
 def _starting_after(query: Mapping[str, str]) -> int:
@@ -81,11 +120,17 @@ async def read_events(response_id: str, service: Service) -> Json:
 @get("/v1/models")
 async def list_models(service: Service) -> Json:
     """The served models (R-006, D-16)."""
-    entries = [
-        {"id": model.name, "object": "model", "created": model.registered_s, "owned_by": "turnlog"}
-        for model in service.models.all()
-    ]
-    return {"object": "list", "data": entries}
+    return {"object": "list", "data": [_model_object(model) for model in service.models.all()]}
+
+
+@get("/v1/models/{name:str}")
+async def read_model(name: str, service: Service) -> Json:
+    """One served model; clients ask for it to see whether a name is known."""
+    return _model_object(service.models.find(name))
+
+
+def _model_object(model: ServedModel) -> Json:
+    return {"id": model.name, "object": "model", "created": model.registered_s, "owned_by": "turnlog"}
 
 
 @get(["/health", "/v1/health"])
@@ -94,7 +139,7 @@ async def health() -> Json:
     return {"status": "ok"}
 
 
-@get("/")
+@route("/", http_method=["GET", "HEAD"], status_code=200)
 async def root() -> Json:
     """What answers here (R-007, D-16)."""
     return {"service": "turnlog"}
@@ -102,9 +147,11 @@ async def root() -> Json:
 
 ROUTES: list[ControllerRouterHandler] = [
     create_response,
+    upgrade_required,
     read_response,
     read_events,
     list_models,
+    read_model,
     health,
     root,
 ]

@@ -11,7 +11,7 @@ FRAMES = [b"a", b"b", b"c"]
 
 async def read(log: FrameLog, start: int = 0) -> bytes:
     """All that a reader gets."""
-    return b"".join([chunk async for chunk in log.read(start)])
+    return b"".join([frame async for frames in log.read(start) for frame in frames])
 
 
 @pytest.mark.parametrize(("start", "expected"), [(0, b"abc"), (1, b"bc"), (2, b"c"), (3, b"c"), (99, b"c")])
@@ -39,8 +39,19 @@ async def test_a_slow_reader_holds_up_neither_the_writer_nor_a_quick_one() -> No
     log = FrameLog()
     slow = log.read()
     log.extend([b"a"], closed=False)
-    first = await anext(slow)
+    first = b"".join(await anext(slow))
     log.extend([b"b"] * 1_000, closed=True)
 
     assert await read(log) == b"a" + b"b" * 1_000
-    assert first + b"".join([chunk async for chunk in slow]) == b"a" + b"b" * 1_000
+    rest = b"".join([frame async for frames in slow for frame in frames])
+    assert first + rest == b"a" + b"b" * 1_000
+
+
+async def test_a_reader_is_told_of_silence_if_it_wants_to_know() -> None:
+    log = FrameLog()
+    log.extend([b"a"], closed=False)
+    reader = log.read(silence_s=0.001)
+
+    assert [await anext(reader) for _ in range(3)] == [[b"a"], [], []]
+    log.extend([b"b"], closed=True)
+    assert [frames async for frames in reader if frames] == [[b"b"]]
