@@ -103,9 +103,11 @@ def assemble(
         chains=Chains(reader, live, clock, max_length=settings.max_chain_length),
         live=live,
         journal=wrap_journal(journal),
+        reader=reader,
         clock=clock,
         ids=SystemIds(clock),
         new_framer=Framer,
         boot_id=str(uuid.uuid4()),
     )
-    return Service(models=models, turns=turns, readings=Readings(reader, live, clock))
+    readings = Readings(reader, live, clock)
+    return Service(models=models, turns=turns, readings=readings, heartbeat_s=settings.heartbeat_s)

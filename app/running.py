@@ -6,13 +6,12 @@ It is a task of its own, so that a client that leaves ends it by a rule and not 
 import asyncio
 import logging
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.engine_stream import EngineStream
 from app.live import LiveTurn
-from app.models import ServedModel
 from app.persistence import TurnLog, follow
+from app.planning import Plan
 from domain.events import FailureReason, GenerationStarted, ResponseEvent, TurnFailed
 from domain.ports import (
     Cancelled,
@@ -22,10 +21,8 @@ from domain.ports import (
     EngineOutput,
     Exhausted,
     IdSource,
-    Prompt,
     Submission,
 )
-from domain.tokens import PromptRecord
 from domain.turn import TurnAssembler, epilogue
 from domain.usage import Timing
 
@@ -39,16 +36,6 @@ _MESSAGES: dict[FailureReason, str] = {
 }
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What was found out about a turn before it was accepted. `asked_ms` is when its request came."""
-
-    model: ServedModel
-    prompt: Prompt
-    record: PromptRecord
-    output_budget_tokens: int
-    asked_ms: int
-
-
 class TurnRun:
     """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one."""
 
@@ -59,7 +46,7 @@ class TurnRun:
         self._log = turn_log
         self._plan = plan
         self._clock = clock
-        self._assembler = TurnAssembler(ids.new_id)
+        self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
 
     async def run(self) -> None:
         """Run the turn to its end; whatever goes wrong becomes its failure."""
@@ -113,6 +100,7 @@ class TurnRun:
             tokenizer_fingerprint=info.tokenizer_fingerprint,
             prompt=plan.record,
             output_budget_tokens=plan.output_budget_tokens,
+            truncated_messages=plan.truncated_messages,
         )
         self._record([started])
         stream = EngineStream()
@@ -121,6 +109,8 @@ class TurnRun:
             prompt=plan.prompt,
             sampling=created.sampling,
             output_budget_tokens=plan.output_budget_tokens,
+            guide=plan.guide,
+            tools=plan.toolbox.offered,
         )
         plan.model.engine.submit(submission, stream.deliver)
         async for output in stream.outputs():

@@ -5,25 +5,23 @@ there on whatever happens is an event (D-26). `app.running` takes it from here t
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from app.chains import Chains
 from app.live import LiveTurn
-from app.models import Models, ServedModel
+from app.models import Models
 from app.persistence import TurnLog
-from app.running import Plan, TurnRun
+from app.planning import Plan, make_plan
+from app.running import TurnRun
 from app.settings import retention_s
-from domain.conversation import Chain, conversation, effective_instructions, token_log
-from domain.errors import ContextLengthError, ShuttingDownError
+from domain.errors import ShuttingDownError
 from domain.events import ResponseCreated, Sampling
 from domain.ids import IdKind
-from domain.ports import Clock, EventJournal, Framer, IdSource
-from domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, ENGINE_OUTPUT_TOKENS, TurnRequest
+from domain.inputs import ItemReference
+from domain.items import Item
+from domain.ports import Clock, EventJournal, EventReader, Framer, IdSource
+from domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
 from domain.retention import expires_at
-from domain.tokens import TokenIds, record_prompt
-
-log = logging.getLogger("turnlog")
 
 LOCAL_OWNER = "local"
 """Whose responses they are while there are no keys."""
@@ -45,6 +43,7 @@ class Turns:
         chains: Chains,
         live: dict[str, LiveTurn],
         journal: EventJournal,
+        reader: EventReader,
         clock: Clock,
         ids: IdSource,
         new_framer: Callable[[], Framer],
@@ -54,6 +53,7 @@ class Turns:
         self.chains = chains
         self._live = live
         self._journal = journal
+        self._reader = reader
         self._clock = clock
         self._ids = ids
         self._new_framer = new_framer
@@ -72,11 +72,10 @@ class Turns:
         model = self._models.find(request.model)
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id)
-        instructions = effective_instructions(request.instructions, chain)
-        plan = await asyncio.to_thread(make_plan, model, request, chain, instructions, asked_ms)
+        items = await self._referenced(request)
+        plan = await asyncio.to_thread(make_plan, model, request, chain, items, asked_ms)
         self._refuse_if_shutting_down()
-        created = self._created(response_id, request, instructions, model)
-        return self._set_running(created, plan)
+        return self._set_running(self._created(response_id, request, plan), plan)
 
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
@@ -90,30 +89,64 @@ class Turns:
         if self._shutting_down:
             raise ShuttingDownError
 
-    def _created(
-        self, response_id: str, request: TurnRequest, instructions: str | None, model: ServedModel
-    ) -> ResponseCreated:
+    async def _referenced(self, request: TurnRequest) -> dict[str, Item]:
+        """The stored items that the request refers to, by id; those not there are left out."""
+        wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
+        if not wanted:
+            return {}
+        live = {
+            item.id: item
+            for turn in self._live.values()
+            if turn.response.created.store
+            for item in turn.response.items
+            if item.id in wanted
+        }
+        now_s = self._clock.now_ms() // 1000
+        return await asyncio.wrap_future(self._reader.items(wanted - live.keys(), now_s=now_s)) | live
+
+    def _created(self, response_id: str, request: TurnRequest, plan: Plan) -> ResponseCreated:
         now_ms = self._clock.now_ms()
         return ResponseCreated(
             at_ms=now_ms,
             response_id=response_id,
             model=request.model,
-            input=request.input,
-            instructions=instructions,
+            input=plan.own,
+            instructions=plan.instructions,
             previous_response_id=request.previous_response_id,
-            sampling=Sampling(
-                temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
-                top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
-                seed=self._ids.new_seed() if request.seed is None else request.seed,
-            ),
+            sampling=self._sampling(request),
             max_output_tokens=request.max_output_tokens,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            parallel_tool_calls=request.parallel_tool_calls,
+            text=request.text,
+            reasoning=request.reasoning,
+            truncation=request.truncation,
+            prompt_cache_key=request.prompt_cache_key,
+            cache_salt=request.cache_salt,
+            safety_identifier=request.safety_identifier,
+            max_tool_calls=request.max_tool_calls,
             metadata=request.metadata,
             store=request.store,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
             retry_keys=request.retry_keys,
-            instance_id=model.instance_id,
+            instance_id=plan.model.instance_id,
             boot_id=self._boot_id,
             owner=LOCAL_OWNER,
+        )
+
+    def _sampling(self, request: TurnRequest) -> Sampling:
+        """How the turn's tokens are drawn, with what was left open decided."""
+        return Sampling(
+            temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
+            top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
+            seed=self._ids.new_seed() if request.seed is None else request.seed,
+            top_k=request.top_k,
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            stop=request.stop,
+            top_logprobs=request.top_logprobs,
         )
 
     def _set_running(self, created: ResponseCreated, plan: Plan) -> LiveTurn:
@@ -129,32 +162,3 @@ class Turns:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: self._live.pop(turn.response.id))
         return turn
-
-
-def make_plan(
-    model: ServedModel, request: TurnRequest, chain: Chain, instructions: str | None, asked_ms: int
-) -> Plan:
-    """Render the conversation and see that it fits; heavy enough to be kept off the event loop.
-
-    Raises:
-        ContextLengthError: the prompt leaves no room for an answer (R-237, D-34).
-    """
-    prompt = model.engine.render(conversation(instructions, chain, request.input))
-    tokens = len(prompt.ids)
-    budget = request.max_output_tokens or ENGINE_OUTPUT_TOKENS
-    window = model.engine.info.context_window_tokens
-    if window is not None:
-        if tokens >= window:
-            raise ContextLengthError(tokens, window)
-        budget = min(budget, window - tokens)
-    record = record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain))
-    return Plan(model=model, prompt=prompt, record=record, output_budget_tokens=budget, asked_ms=asked_ms)
-
-
-def _read_and_written(chain: Chain) -> TokenIds:
-    """The token ids of the chain, which the new prompt is told by; none if the log contradicts itself."""
-    try:
-        return token_log(chain)
-    except ValueError:
-        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
-        return ()

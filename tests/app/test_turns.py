@@ -27,8 +27,8 @@ ONE_BY_ONE = {"concurrency": 1, "turns": [entry("hang", {"text": "Hel"}, {"hang"
 
 async def first_delta(turn: LiveTurn) -> None:
     """Wait until the engine has said something."""
-    async for chunk in turn.frames.read():
-        if b"output_text.delta" in chunk:
+    async for frames in turn.frames.read():
+        if b"output_text.delta" in b"".join(frames):
             return
 
 
@@ -65,7 +65,7 @@ async def test_a_lane_lets_turns_in_one_after_the_other_in_order_of_arrival(tmp_
 
 
 async def test_a_turn_that_is_left_while_it_queues_gives_up_its_place_at_once(tmp_path: Path) -> None:
-    """D-26, G-152: the engine never sees it, and the turn behind it moves up."""
+    """D-26, R-367, R-374, G-152: the engine never sees it, and the turn behind it moves up."""
     async with running(tmp_path, ONE_BY_ONE) as service:
         first = await service.turns.begin(asked("hang"))
         left = await service.turns.begin(asked("hi"))
@@ -92,7 +92,7 @@ async def test_a_turn_can_be_left_before_its_task_has_begun(tmp_path: Path) -> N
 
 
 async def test_an_abort_after_the_end_changes_nothing(tmp_path: Path) -> None:
-    """D-25, R-373."""
+    """D-25, R-372, R-373, G-135: as D-25 reads them, the engine's end alone decides."""
     async with running(tmp_path) as service:
         turn = await service.turns.begin(asked("hi"))
         await turn.ended.wait()
@@ -248,6 +248,19 @@ async def test_a_continuation_of_a_write_that_does_not_settle_is_told_to_come_ag
         with pytest.raises(StorageTimeoutError, match=turn.response.id):
             await service.turns.begin(asked("hi", previous_response_id=turn.response.id))
         held.journal.land()
+
+
+async def test_what_the_engine_raises_is_logged_with_model_and_response(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R-317, R-398, R-399."""
+    async with running(tmp_path) as service:
+        turn = await service.turns.begin(asked("boom"))
+        await turn.settled.wait()
+
+    assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
+        f"[responses] the engine of model scripted failed at {turn.response.id}: it broke"
+    ]
 
 
 async def test_many_turns_at_once_are_all_stored_whole(tmp_path: Path) -> None:

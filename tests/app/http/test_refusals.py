@@ -132,3 +132,6 @@ def test_health_and_models_are_there(http: httpx.Client) -> None:
     assert http.get("/health").json() == {"status": "ok"}
     assert http.get("/v1/health").json() == {"status": "ok"}
     assert http.get("/").json() == {"service": "turnlog"}
+    assert (http.head("/").status_code, http.head("/").content) == (200, b"")
+    assert http.get("/v1/models/scripted").json() == model
+    assert refused(http.get("/v1/models/gpt-5"), 404)["code"] == "model_not_found"

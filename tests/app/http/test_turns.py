@@ -8,13 +8,15 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from adapters.eventstore.store import open_reader
+from domain.events import ResponseCreated
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.serving import RunningServer
 
 Json = dict[str, Any]
 
 
-def create(http: httpx.Client, text: str, **fields: Any) -> Json:
+def create(http: httpx.Client, text: str | list[Json], **fields: Any) -> Json:
     """A turn's response object."""
     answer = http.post("/v1/responses", json={"model": "scripted", "input": text} | fields)
     assert answer.status_code == 200, answer.text
@@ -22,7 +24,7 @@ def create(http: httpx.Client, text: str, **fields: Any) -> Json:
     return body
 
 
-def stream(http: httpx.Client, text: str, **fields: Any) -> bytes:
+def stream(http: httpx.Client, text: str | list[Json], **fields: Any) -> bytes:
     """A turn's whole stream."""
     body = {"model": "scripted", "input": text, "stream": True} | fields
     answer = http.post("/v1/responses", json=body)
@@ -41,7 +43,7 @@ def refused(answer: httpx.Response, status: int) -> Json:
 
 
 def test_a_turn_answers_with_the_whole_response_object(http: httpx.Client) -> None:
-    """R-249, R-251, R-255, R-341, D-03."""
+    """R-249, R-251, R-255, R-256, R-341, D-03, G-155."""
     body = check_response(create(http, "hi", temperature=0.5, seed=7, metadata={"team": "a"}))
 
     assert body["status"] == "completed"
@@ -114,7 +116,7 @@ def test_a_chain_is_read_by_the_next_turn(http: httpx.Client) -> None:
 def test_inherited_instructions_are_read_shown_and_recorded_but_never_as_a_message(
     http: httpx.Client,
 ) -> None:
-    """R-149, R-153, R-155, G-078, G-082."""
+    """R-149, R-153, R-155, R-171, G-078, G-082."""
     first = create(http, "hi", instructions="Be kind.")
     second = create(http, "hi", previous_response_id=first["id"])
     cleared = create(http, "hi", previous_response_id=second["id"], instructions="")
@@ -177,13 +179,59 @@ def test_the_log_of_a_turn_tells_its_life(http: httpx.Client) -> None:
 
 
 def test_retention_is_kept_as_expiry(http: httpx.Client) -> None:
-    """R-027, G-004."""
+    """R-024, R-027, G-004."""
     for metadata, expected_s in (({"retention_seconds": 60}, 60), ({}, 604_800)):
         body = create(http, "hi", metadata=metadata)
 
         created = http.get(f"/v1/responses/{body['id']}/events").json()["data"][0]["data"]
 
         assert created["expires_at"] - body["created_at"] == expected_s
+
+
+def test_a_stream_opens_before_the_engine_has_said_anything(http: httpx.Client) -> None:
+    """R-261, G-118."""
+    body = {"model": "scripted", "input": "wait", "stream": True}
+    with http.stream("POST", "/v1/responses", json=body) as answer:
+        chunks = answer.iter_text()
+        told = next(chunks)
+        while told.count("\n\n") < 2:
+            told += next(chunks)
+
+    assert [line for line in told.splitlines() if line.startswith("event")] == [
+        "event: response.created",
+        "event: response.in_progress",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "usage"),
+    [("boom", "error", 0), ("exhaust", "stream_exhausted", 0), ("refuse", "finish_reason_error", 1)],
+)
+def test_a_failed_turn_tells_its_reason_and_what_it_cost(
+    http: httpx.Client, text: str, reason: str, usage: int
+) -> None:
+    """R-318, R-320, R-323, R-324, D-05, D-12, G-130, G-131, G-132, G-141."""
+    events = read_stream(stream(http, text))
+    failed = events[-1]["response"]
+
+    assert failed["incomplete_details"] == {"reason": reason}
+    assert failed["usage"]["output_tokens"] == usage
+    assert {item["status"] for item in failed["output"]} == {"incomplete"}
+    assert "function_call_arguments" not in json.dumps(events[:-1])
+    assert http.get(f"/v1/responses/{failed['id']}").json() == failed
+
+
+def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http: httpx.Client) -> None:
+    """R-366, G-154."""
+    host, port = server.address.removeprefix("http://").split(":")
+    text = json.dumps({"model": "scripted", "input": "wait", "metadata": {"who": "passer-by"}})
+    head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
+
+    left = newest(server, status="client_abort", who="passer-by")
+
+    assert http.get(f"/v1/responses/{left}").json()["incomplete_details"] == {"reason": "client_abort"}
 
 
 def test_a_client_that_leaves_a_stream_ends_its_turn(http: httpx.Client) -> None:
@@ -202,28 +250,29 @@ def test_a_client_that_leaves_a_stream_ends_its_turn(http: httpx.Client) -> None
 def test_a_client_that_leaves_while_it_waits_for_json_ends_its_turn(
     server: RunningServer, http: httpx.Client
 ) -> None:
-    """R-369, G-153."""
+    """R-257, R-365, R-369, G-153."""
     host, port = server.address.removeprefix("http://").split(":")
     text = json.dumps({"model": "scripted", "input": "hang", "metadata": {"who": "leaver"}})
     head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port))) as client:
         client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
-        running = newest(server, status="in_progress")
+        running = newest(server, status="in_progress", who="leaver")
 
     events = read_stream(http.get(f"/v1/responses/{running}?stream=true").content)
 
     assert events[-1]["response"]["incomplete_details"] == {"reason": "client_abort"}
 
 
-def newest(server: RunningServer, *, status: str) -> str:
-    """The newest response in that state, as soon as there is one."""
-    from adapters.eventstore.store import open_reader
-
+def newest(server: RunningServer, *, status: str, who: str) -> str:
+    """The newest response in that state whose metadata says who asked, as soon as there is one."""
     reader = open_reader(server.database)
     try:
         while True:
-            if rows := reader.rows(status=status, limit=1).result():
-                return rows[0].response_id
+            for row in reader.rows(status=status, limit=5).result():
+                created = reader.events(row.response_id).result()[0].event
+                assert isinstance(created, ResponseCreated)
+                if created.metadata.get("who") == who:
+                    return row.response_id
     finally:
         reader.close()
 

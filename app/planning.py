@@ -1,0 +1,135 @@
+"""What has to be known about a turn before it is accepted: its messages, its prompt, its tools and guide.
+
+Everything here can refuse the turn, and leaves no trace when it does (D-26).
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from app.models import ServedModel
+from domain.conversation import Chain, conversation, effective_instructions, replay, token_log
+from domain.errors import ContextLengthError, InvalidRequestError
+from domain.inputs import check_images, own_messages, resolve
+from domain.items import Item
+from domain.messages import Message
+from domain.ports import CallGuide, CompiledGuide, EngineInfo, InferenceEngine, Prompt
+from domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
+from domain.tokens import PromptRecord, TokenIds, record_prompt
+from domain.toolcalls import canonical_history
+from domain.tools import Toolbox
+from domain.truncation import shorter_histories
+
+log = logging.getLogger("turnlog")
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A turn that can be accepted. `asked_ms` is when its request came."""
+
+    model: ServedModel
+    instructions: str | None
+    own: tuple[Message, ...]
+    prompt: Prompt
+    record: PromptRecord
+    truncated_messages: int
+    output_budget_tokens: int
+    toolbox: Toolbox
+    parallel_calls: bool
+    guide: CompiledGuide | None
+    asked_ms: int
+
+
+def make_plan(
+    model: ServedModel, request: TurnRequest, chain: Chain, items: Mapping[str, Item], asked_ms: int
+) -> Plan:
+    """See what the turn will be. Renders the prompt, so it is too slow for the event loop.
+
+    Args:
+        items: the stored items that the request refers to, by id.
+
+    Raises:
+        ResponsesError: a rule is broken, a reference leads nowhere, or the prompt does not fit.
+    """
+    engine = model.engine
+    history = [message for response in chain for message in replay(response)]
+    pieces = resolve(request.input, items)
+    own = own_messages(pieces, history, continues=request.previous_response_id is not None)
+    check_images(own, readable=engine.info.reads_images)
+    instructions = effective_instructions(request.instructions, chain)
+    toolbox = Toolbox(request.tools, request.choice)
+    guide = _compile_guide(engine, request, toolbox)
+    messages = canonical_history(conversation(instructions, chain, own))
+    prompt, truncated = _fitting_prompt(engine, messages, toolbox, request)
+    return Plan(
+        model=model,
+        instructions=instructions,
+        own=own,
+        prompt=prompt,
+        record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
+        truncated_messages=truncated,
+        output_budget_tokens=_budget(engine.info, prompt, request.max_output_tokens),
+        toolbox=toolbox,
+        parallel_calls=request.parallel_tool_calls,
+        guide=guide,
+        asked_ms=asked_ms,
+    )
+
+
+def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox) -> CompiledGuide | None:
+    """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
+    try:
+        if toolbox.forced:
+            return engine.compile(CallGuide(toolbox.offered, many=request.parallel_tool_calls))
+        if request.json_format and not toolbox.offered:
+            return engine.compile(request.json_format)
+    except InvalidRequestError as error:
+        param = "tools" if toolbox.forced else "text.format.schema"
+        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+    return None
+
+
+def _fitting_prompt(
+    engine: InferenceEngine, messages: list[Message], toolbox: Toolbox, request: TurnRequest
+) -> tuple[Prompt, int]:
+    """The prompt, and how many of the oldest messages had to be left out of it."""
+
+    def render(candidate: list[Message]) -> Prompt:
+        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking)
+
+    prompt = render(messages)
+    if request.truncation == "disabled" or _fits(engine.info, prompt):
+        return prompt, 0
+    candidates = shorter_histories(messages)
+    index = bisect_left(candidates, 1, key=lambda each: int(_fits(engine.info, render(each))))
+    shortest = candidates[min(index, len(candidates) - 1)]
+    return render(shortest), len(messages) - len(shortest)
+
+
+def _fits(info: EngineInfo, prompt: Prompt) -> bool:
+    window = info.context_window_tokens
+    return window is None or len(prompt.ids) < window
+
+
+def _budget(info: EngineInfo, prompt: Prompt, asked: int | None) -> int:
+    """Output tokens the turn may have: what was asked for, as far as the window goes.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for an answer (R-237, R-240, D-34).
+    """
+    budget, window, tokens = asked or ENGINE_OUTPUT_TOKENS, info.context_window_tokens, len(prompt.ids)
+    if window is None:
+        return budget
+    if tokens >= window:
+        raise ContextLengthError(tokens, window)
+    return min(budget, window - tokens)
+
+
+def _read_and_written(chain: Chain) -> TokenIds:
+    """The token ids of the chain, which the new prompt is told by; none if the log contradicts itself."""
+    try:
+        return token_log(chain)
+    except ValueError:
+        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
+        return ()
