@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench lock clean
+.PHONY: help setup serve test check clients format bench lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,17 @@ check: $(VENV)/installed-dev ## Format, lint, types, import contracts and tests:
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest
+
+CLIENTS := tests/clients/js
+
+clients: $(VENV)/installed-dev $(CLIENTS)/node_modules/installed ## Run the JavaScript clients and the Codex CLI against turnlog (needs npm).
+	@$(BIN)/pytest -m clients tests/clients
+
+$(CLIENTS)/node_modules/installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing; it comes with Node 20 or newer"; exit 1; }
+	@echo "Setting up the JavaScript clients (once; about 700 MB, half a minute) …"
+	@npm ci --prefix $(CLIENTS)
+	@touch $@
 
 format: $(VENV)/installed-dev ## Format the code and mend what can be mended.
 	@$(BIN)/ruff format .
