@@ -121,9 +121,14 @@ Deliver = Callable[[EngineOutput], None]
 
 
 class JsonGuide(Struct, frozen=True):
-    """The answer must be JSON: any object if `schema` is None, else what the schema describes."""
+    """The answer must be JSON: any object if `schema` is None, else what the schema describes.
+
+    With `tools` it may be a call of one of them instead, or several calls if `many`.
+    """
 
     schema: dict[str, Any] | None
+    tools: tuple[Tool, ...] = ()
+    many: bool = True
 
 
 class CallGuide(Struct, frozen=True):

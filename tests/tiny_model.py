@@ -28,6 +28,38 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
+# As Qwen3's: tools in the system message, calls between markers, and thoughts shown only since the last
+# question. By "<tool_call>" and "tool_call.name" `mlx_lm` knows which of its parsers fits.
+AGENT_TEMPLATE = (
+    "{%- set ns = namespace(asked=-1) %}"
+    "{%- for message in messages %}{% if message.role == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}"
+    "{%- endfor %}"
+    "{%- if tools %}{{ '<|im_start|>system\\n# Tools' }}"
+    "{%- for tool in tools %}{{ '\\n' }}{{ tool | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}"
+    "{%- for message in messages %}"
+    "{%- if message.role == 'tool' %}"
+    "{{ '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}"
+    "{%- else %}"
+    "{{ '<|im_start|>' + message.role + '\\n' }}"
+    "{%- if message.reasoning_content and loop.index0 > ns.asked %}"
+    "{{ '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}"
+    "{{ message.content.split('</think>')[-1] }}"
+    "{%- for tool_call in message.tool_calls or [] %}{% set tool_call = tool_call.function %}"
+    "{{ '\\n' if message.content or not loop.first }}"
+    """{{ '<tool_call>\\n{"name": "' + tool_call.name + '", "arguments": ' }}"""
+    "{{ tool_call.arguments if tool_call.arguments is string else tool_call.arguments | tojson }}"
+    "{{ '}\\n</tool_call>' }}{% endfor %}"
+    "{{ '<|im_end|>\\n' }}"
+    "{%- endif %}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{%- if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
+)
+# As DeepSeek-R1's: the prompt itself begins the thinking.
+OPENING_TEMPLATE = (
+    AGENT_TEMPLATE.removesuffix("{% endif %}")
+    + "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}{% endif %}"
+)
+
 
 def make_tiny_model(folder: Path, chat_template: str = CHAT_TEMPLATE) -> Path:
     """Write the model into `folder`, which is made if need be, and give it back."""

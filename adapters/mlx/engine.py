@@ -11,12 +11,15 @@ from time import perf_counter
 
 from adapters.mlx.batch import CONCURRENCY, Batch
 from adapters.mlx.cache import MlxCache
+from adapters.mlx.dialect import Dialect
+from adapters.mlx.guide import GuideCompiler, MlxGuide
 from adapters.mlx.model import LoadedModel, load
 from adapters.mlx.prompt import PromptRenderer
 from adapters.mlx.runtime import mx
 from domain.messages import Message
-from domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Prompt, Submission
+from domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
 from domain.tokens import TokenIds
+from domain.tools import Tool
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +37,9 @@ class MlxEngine:
             context_window_tokens=model.context_window_tokens,
             concurrency=CONCURRENCY,
         )
-        self._renderer = PromptRenderer(model.tokenizer)
+        dialect = Dialect(model.tokenizer)
+        self._renderer = PromptRenderer(model.tokenizer, dialect)
+        self._guides = GuideCompiler(model.tokenizer, dialect)
         self._inbox: _Inbox = SimpleQueue()
         self._closed = False
         self._door = Lock()
@@ -54,8 +59,18 @@ class MlxEngine:
     def info(self) -> EngineInfo:
         return self._info
 
-    def render(self, messages: Sequence[Message], recorded: Mapping[int, TokenIds] | None = None) -> Prompt:
-        return self._renderer.render(messages, recorded or {})
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
+    ) -> Prompt:
+        return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
+
+    def compile(self, guide: Guide) -> MlxGuide:
+        return self._guides.compile(guide)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(

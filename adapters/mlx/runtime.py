@@ -34,7 +34,7 @@ try:
     import mlx.core as mx
     from mlx_lm.generate import BatchGenerator
     from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
-    from mlx_lm.sample_utils import apply_top_p, greedy_sampler
+    from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, greedy_sampler
     from mlx_lm.utils import dequantize_model, load_model, load_tokenizer
 finally:
     resource.setrlimit = _set_limit
@@ -57,6 +57,8 @@ __all__ = [
     "ON_GPU",
     "OPENBLAS",
     "BatchGenerator",
+    "apply_min_p",
+    "apply_top_k",
     "apply_top_p",
     "can_trim_prompt_cache",
     "dequantize_model",

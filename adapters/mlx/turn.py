@@ -1,14 +1,23 @@
-"""One turn while it runs: sampled tokens in, outputs out.
-
-What the tokens mean beyond plain text, thinking and tool calls, is to be told apart here, in `_say`.
-"""
+"""One turn while it runs: sampled tokens in, outputs out. What the tokens mean is for `Speech` to say."""
 
 import logging
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
 from adapters.mlx.cache import MlxCache
-from domain.ports import Cancelled, Deliver, End, EngineFailed, EngineOutput, Submission, TextChunk
+from adapters.mlx.speech import Speech
+from domain.items import Logprob
+from domain.ports import (
+    Cancelled,
+    Deliver,
+    End,
+    EngineChunk,
+    EngineFailed,
+    EngineOutput,
+    FinishReason,
+    Submission,
+)
 from domain.usage import Timing
 
 _log = logging.getLogger(__name__)
@@ -18,38 +27,49 @@ class LiveTurn:
     """A turn in the batch. `alone` says whether no other turn has been there with it.
 
     Args:
+        speech: a fresh one, for what this turn says.
         detokenizer: a fresh streaming one of `mlx_lm`.
         submitted_s: when the turn was submitted, on the clock of `perf_counter`.
     """
 
     def __init__(
-        self, submission: Submission, deliver: Deliver, detokenizer: Any, submitted_s: float
+        self, submission: Submission, deliver: Deliver, speech: Speech, detokenizer: Any, submitted_s: float
     ) -> None:
         self.turn_id = submission.turn_id
         self.alone = True
         self._deliver = deliver
+        self._speech = speech
         self._detokenizer = detokenizer
-        self._said: list[str] = []
         self._output_ids: list[int] = []
+        self._reasoning_tokens = 0
         self._prompt_tokens = len(submission.prompt.ids)
         self._cached_tokens = 0
         self._submitted_s = submitted_s
         self._started_s = self._first_s = self._last_s = submitted_s
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text has ended the answer: no more tokens are wanted."""
+        return self._speech.stopped
 
     def started(self, cached_tokens: int) -> None:
         """The turn is in the batch, with so much of its prompt known already."""
         self._cached_tokens = cached_tokens
         self._started_s = perf_counter()
 
-    def receive(self, token: int, *, ends: bool) -> None:
+    def receive(self, token: int, logprob: Logprob | None = None, *, ends: bool) -> None:
         """Take the next sampled token; one that `ends` the answer is counted but not said."""
         self._last_s = perf_counter()
         if not self._output_ids:
             self._first_s = self._last_s
         self._output_ids.append(token)
-        if not ends:
-            self._detokenizer.add_token(token)
-            self._say(self._detokenizer.last_segment)
+        if ends:
+            return
+        thought = self._speech.thinks
+        self._detokenizer.add_token(token)
+        self._say(self._speech.receive(self._detokenizer.last_segment, logprob))
+        # The markers around the thinking count as well: the client pays for them with its budget.
+        self._reasoning_tokens += thought or self._speech.thinks
 
     def finish(self, reason: str, cache: MlxCache) -> None:
         """The model stopped by itself ("stop") or ran out of its budget ("length").
@@ -58,14 +78,18 @@ class LiveTurn:
         cache has read, and what the next prompt repeats.
         """
         self._detokenizer.finalize()
-        self._say(self._detokenizer.last_segment)
+        self._say(self._speech.receive(self._detokenizer.last_segment))
+        self._say(self._speech.end())
         self._send(
             End(
-                finish_reason="stop" if reason == "stop" else "length",
-                text="".join(self._said),
+                finish_reason=self._finish_reason(reason),
+                text=self._speech.text,
+                thinking=self._speech.thought,
+                tool_calls=self._speech.calls,
                 prompt_tokens=self._prompt_tokens,
                 output_tokens=len(self._output_ids),
                 cached_tokens=self._cached_tokens,
+                reasoning_tokens=self._reasoning_tokens,
                 timing=self._timing(),
                 output_ids=tuple(self._output_ids),
                 alone=self.alone,
@@ -81,10 +105,14 @@ class LiveTurn:
         """The engine could not go on with the turn."""
         self._send(EngineFailed(f"{type(error).__name__}: {error}"))
 
-    def _say(self, text: str) -> None:
-        if text:
-            self._said.append(text)
-            self._send(TextChunk(text))
+    def _finish_reason(self, reason: str) -> FinishReason:
+        if reason != "stop" and not self._speech.stopped:
+            return "length"
+        return "tool_calls" if any(call.status == "ok" for call in self._speech.calls) else "stop"
+
+    def _say(self, chunks: Iterable[EngineChunk]) -> None:
+        for chunk in chunks:
+            self._send(chunk)
 
     def _send(self, output: EngineOutput) -> None:
         try:

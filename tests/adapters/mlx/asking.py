@@ -1,6 +1,6 @@
 """How these tests ask an engine: conversations, submissions, and what came back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from adapters.mlx.engine import MlxEngine
@@ -9,6 +9,7 @@ from domain.messages import Message
 from domain.ports import (
     CacheHandle,
     Cancelled,
+    CompiledGuide,
     End,
     EngineChunk,
     EngineFailed,
@@ -18,6 +19,7 @@ from domain.ports import (
     Submission,
     TextChunk,
 )
+from domain.tools import Tool
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 SEEDED = Sampling(temperature=1.5, top_p=0.9, seed=20260101)
@@ -63,9 +65,17 @@ def submission(
     sampling: Sampling = GREEDY,
     budget: int = 12,
     warm: CacheHandle | None = None,
+    guide: CompiledGuide | None = None,
+    tools: Sequence[Tool] = (),
 ) -> Submission:
     return Submission(
-        turn_id=turn_id, prompt=prompt, sampling=sampling, output_budget_tokens=budget, warm=warm
+        turn_id=turn_id,
+        prompt=prompt,
+        sampling=sampling,
+        output_budget_tokens=budget,
+        warm=warm,
+        guide=guide,
+        tools=tuple(tools),
     )
 
 

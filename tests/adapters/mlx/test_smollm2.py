@@ -1,5 +1,6 @@
 """The default model as it is really made; the first run downloads it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from adapters.mlx.engine import MlxEngine
 from adapters.mlx.smollm2 import prepare
 from domain.errors import EngineError
 from domain.messages import Message
+from domain.ports import CallGuide, EngineCall, JsonGuide
+from domain.tools import Tool
 from tests.adapters.mlx.asking import answer, submission
 
 QUESTION = Message("user", "What is the capital of France?")
@@ -30,6 +33,39 @@ def test_the_default_model_knows_the_capital_of_france(smollm2: MlxEngine) -> No
 
     assert (end.text, end.finish_reason) == ("The capital of France is Paris.", "stop")
     assert smollm2.info.context_window_tokens == 8192
+
+
+def test_the_default_model_makes_a_call_it_has_to_make(smollm2: MlxEngine) -> None:
+    """D-08: a model that was never taught to call."""
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = Tool("get_weather", "function", "get_weather", parameters=parameters)
+    # The tools are left out of the prompt: on a slow CPU it takes 15 s to read them.
+    prompt = smollm2.render([Message("user", "How is the weather in Berlin?")])
+
+    end = answer(
+        smollm2,
+        submission(prompt, budget=40, guide=smollm2.compile(CallGuide((tool,), many=False)), tools=[tool]),
+    )
+
+    assert end.tool_calls == (EngineCall("get_weather", '{"city":"Berlin"}'),)
+    assert (end.text, end.finish_reason) == ("", "tool_calls")
+
+
+def test_the_default_model_writes_json_of_a_schema(smollm2: MlxEngine) -> None:
+    """F1."""
+    schema = {
+        "type": "object",
+        "properties": {"capital": {"type": "string"}, "sign": {"const": "<|im_end|>"}},
+        "required": ["capital", "sign"],
+        "additionalProperties": False,
+    }
+
+    end = answer(
+        smollm2,
+        submission(smollm2.render([QUESTION]), budget=40, guide=smollm2.compile(JsonGuide(schema))),
+    )
+
+    assert json.loads(end.text) == {"capital": "Paris", "sign": "<|im_end|>"}
 
 
 def test_the_default_model_reads_the_ids_it_was_trained_on(smollm2: MlxEngine) -> None:

@@ -1,0 +1,59 @@
+"""What a guide may be: the limits every engine keeps, checked before anything is made of a schema.
+
+They bound what compiling costs. Nothing is said here about keywords: what a schema means is for the
+engine that follows it.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from domain.errors import InvalidRequestError
+from domain.ports import Guide, JsonGuide
+
+MOST_LEVELS = 32
+MOST_NODES = 1_000
+MOST_ENUM_VALUES = 500
+MOST_BYTES = 64 * 1024
+
+
+def checked(guide: Guide) -> Guide:
+    """The guide again, if each of its schemas keeps the limits.
+
+    Raises:
+        InvalidRequestError: one does not; the sentence says which, and which limit.
+    """
+    if isinstance(guide, JsonGuide):
+        if guide.schema is not None:
+            _check(guide.schema, "The JSON schema")
+        return guide
+    if not guide.tools:
+        raise InvalidRequestError("A call is asked for, but there is no tool to call.")
+    for tool in guide.tools:
+        if tool.parameters is not None:
+            _check(tool.parameters, f"The parameters schema of the tool '{tool.name}'")
+    return guide
+
+
+def _check(schema: Any, what: str) -> None:
+    for count, (node, level) in enumerate(_nodes(schema), start=1):
+        if level > MOST_LEVELS:
+            raise InvalidRequestError(f"{what} is nested deeper than {MOST_LEVELS} levels.")
+        if count > MOST_NODES:
+            raise InvalidRequestError(f"{what} has more than {MOST_NODES} objects and lists.")
+        values = node.get("enum") if isinstance(node, dict) else None
+        if isinstance(values, list) and len(values) > MOST_ENUM_VALUES:
+            raise InvalidRequestError(f"{what} has an enum of more than {MOST_ENUM_VALUES} values.")
+    if len(json.dumps(schema).encode()) > MOST_BYTES:
+        raise InvalidRequestError(f"{what} is longer than {MOST_BYTES} bytes.")
+
+
+def _nodes(schema: Any) -> Iterator[tuple[Any, int]]:
+    """Every object and list in a schema with its level, the outermost being on level 1."""
+    # No recursion: the depth is what is to be found out.
+    waiting = [(schema, 1)]
+    while waiting:
+        node, level = waiting.pop()
+        yield node, level
+        inner = node.values() if isinstance(node, dict) else node
+        waiting += [(each, level + 1) for each in inner if isinstance(each, dict | list)]

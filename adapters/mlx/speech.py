@@ -1,0 +1,228 @@
+"""What the text of a turn means: thinking, answer and calls told apart as it comes. No model, no I/O.
+
+Text goes in by pieces, cut anywhere, and what a client may see comes out at once. Held back is only what
+could still become a marker or a stop text, and white space that may turn out to stand beside a marker.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
+from adapters.mlx.markers import beginning, first
+from domain.items import Logprob
+from domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
+
+Shape = Literal["free", "json", "calls", "json or calls"]
+"""What an answer is held to by a grammar, or that it is not."""
+
+# What a text is, beside the states of a dialect: JSON, calls, either as long as nothing was said, or nothing.
+_GUIDED = "guided"
+_FORCED = "forced"
+_OPEN = "open"
+_STOPPED = "stopped"
+
+_HOMES: dict[Shape, str] = {"free": ANSWER, "json": _GUIDED, "calls": _FORCED, "json or calls": _OPEN}
+
+Parse = Callable[[str], tuple[EngineCall, ...]]
+"""Reads calls out of a text. What is none comes back as one call whose status is not "ok"."""
+
+
+class Speech:
+    """The text of one turn. `text`, `thought` and `calls` are whole after `end`.
+
+    From the first call on nothing more is shown, but all of it is kept: whatever cannot be read as a call
+    is part of `text`, markers included, so that nothing the model said is lost.
+
+    Args:
+        markers: how the model marks what its text is (`Dialect.markers`).
+        begins_with: what its first text is.
+        stop: texts that end the answer. They count in the answer only, not in thinking or calls.
+        parse: reads calls; None if there are no tools, then their markers are text like any other.
+        shape: what a grammar makes of the answer. In JSON nothing is a marker; calls, which `parse` reads,
+            are all there is, and where either may come they begin with a marker.
+    """
+
+    def __init__(
+        self,
+        markers: Markers,
+        *,
+        begins_with: str = ANSWER,
+        stop: Sequence[str] = (),
+        parse: Parse | None = None,
+        shape: Shape = "free",
+    ) -> None:
+        self._parse = parse
+        home = _HOMES[shape]
+        self._ways = _ways(markers, stop, home, calls=parse is not None)
+        self._state = begins_with if home == ANSWER or begins_with == THINKING else home
+        # Beside markers of calls and thinking, white space belongs to the marker.
+        self._holds_space = home == ANSWER and any(then in (CALL, THINKING) for _, then in self._ways[ANSWER])
+        self._held = self._gap = ""
+        self._kept: list[str] = []
+        self._thoughts: list[str] = []
+        self._has_thought = self._thought_begins = begins_with == THINKING
+        self._opened_by = ""
+        self._called = False
+        self._call: list[str] = []
+        self._calls: list[EngineCall] = []
+        self._logprobs: list[Logprob] = []
+
+    @property
+    def thinks(self) -> bool:
+        """Whether what comes next is thinking."""
+        return self._state == THINKING
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text has ended the answer."""
+        return self._state == _STOPPED
+
+    @property
+    def text(self) -> str:
+        """The answer without its calls."""
+        text = "".join(self._kept)
+        return text.rstrip() if any(call.status == "ok" for call in self._calls) else text
+
+    @property
+    def thought(self) -> str | None:
+        """The thinking, if there was any."""
+        return "".join(self._thoughts) or None
+
+    @property
+    def calls(self) -> tuple[EngineCall, ...]:
+        """The calls in their order, those that could not be read among them."""
+        return tuple(self._calls)
+
+    def receive(self, text: str, logprob: Logprob | None = None) -> list[EngineChunk]:
+        """What a client may see now of a further token's text. `logprob` is that token's, if asked for."""
+        chunks: list[EngineChunk] = []
+        if logprob is not None:
+            self._logprobs.append(logprob)
+        self._held += text
+        while found := first(self._held, self._texts()):
+            state, held = self._state, self._held
+            self._take(held[: found.start], chunks)
+            if self._state != state:
+                # The answer has begun with what stood before, so this is no marker any more.
+                self._held = held[found.start :]
+                continue
+            self._held = held[found.end :]
+            self._pass(self._ways[self._state][found.number], chunks)
+        safe = len(self._held) - beginning(self._held, self._texts())
+        safe_text, self._held = self._held[:safe], self._held[safe:]
+        self._take(safe_text, chunks)
+        if self._state in (THINKING, CALL, _FORCED):
+            # Log probabilities are told of the answer only.
+            self._logprobs.clear()
+        return chunks
+
+    def end(self) -> list[EngineChunk]:
+        """What was held back and turned out to be plain text. Nothing may be received afterwards."""
+        chunks: list[EngineChunk] = []
+        held, self._held = self._held, ""
+        self._take(held, chunks)
+        if self._state == CALL:
+            self._close_call("")
+        elif self._state == _FORCED:
+            assert self._parse
+            self._calls += self._parse("".join(self._call))
+        elif self._state != THINKING and not self._called:
+            self._show(self._gap, chunks)
+        return chunks
+
+    def _texts(self) -> list[str]:
+        return [text for text, _ in self._ways.get(self._state, ())]
+
+    def _take(self, text: str, chunks: list[EngineChunk]) -> None:
+        """A text without markers, for what the state says it is."""
+        if not text or self._state == _STOPPED:
+            return
+        if self._state in (CALL, _FORCED):
+            self._call.append(text)
+        elif self._state == THINKING:
+            self._think(text, chunks)
+        else:
+            self._answer(text, chunks)
+
+    def _think(self, text: str, chunks: list[EngineChunk]) -> None:
+        if self._thought_begins:
+            text = text.lstrip("\n")
+            self._thought_begins = not text
+        text = self._gap + text
+        shown = text.rstrip("\n")
+        self._gap = text[len(shown) :]
+        if shown:
+            self._thoughts.append(shown)
+            chunks.append(ReasoningChunk(shown))
+
+    def _answer(self, text: str, chunks: list[EngineChunk]) -> None:
+        if self._has_thought and not self._kept:
+            # Templates of thinking models put empty lines between thought and answer.
+            text = text.lstrip("\n")
+            if not text:
+                self._logprobs.clear()
+                return
+        self._kept.append(text)
+        if self._state == _OPEN and text.strip():
+            self._state = _GUIDED
+        if self._called:
+            return
+        text = self._gap + text
+        shown = text.rstrip() if self._holds_space else text
+        self._gap = text[len(shown) :]
+        self._show(shown, chunks)
+
+    def _show(self, text: str, chunks: list[EngineChunk]) -> None:
+        if text:
+            chunks.append(TextChunk(text, tuple(self._logprobs)))
+            self._logprobs.clear()
+
+    def _pass(self, marker: Marker, chunks: list[EngineChunk]) -> None:
+        """A marker says what the text after it is."""
+        text, then = marker
+        if self._state == CALL:
+            self._close_call(text)
+        if then == CALL:
+            self._opened_by, self._called = text, True
+        elif then == THINKING != self._state:
+            self._begin_thought(chunks)
+        if self._state == THINKING != then or then == CALL:
+            self._gap = ""
+        # The marker's own tokens are not shown; the last one may have more to it than the marker.
+        self._logprobs = self._logprobs[-1:] if self._held else []
+        self._state = then
+
+    def _begin_thought(self, chunks: list[EngineChunk]) -> None:
+        if "".join(self._kept).strip():
+            if not self._called:
+                self._show(self._gap, chunks)
+        else:
+            self._kept.clear()
+        self._gap = "\n\n" if self._thoughts else ""
+        self._has_thought = self._thought_begins = True
+
+    def _close_call(self, closed_by: str) -> None:
+        assert self._parse
+        said = "".join(self._call)
+        self._call.clear()
+        calls = self._parse(said)
+        self._calls += calls
+        if any(call.status != "ok" for call in calls):
+            self._kept.append(f"{self._opened_by}{said}{closed_by}")
+
+
+def _ways(markers: Markers, stop: Sequence[str], home: str, *, calls: bool) -> dict[str, tuple[Marker, ...]]:
+    """The markers that count in a turn whose answer is `home`."""
+    stops = tuple((text, _STOPPED) for text in stop if text)
+    if home != ANSWER:
+        thinking = markers.get(THINKING, ())
+        return {
+            THINKING: tuple(
+                (text, home if then == ANSWER else then) for text, then in thinking if then != CALL
+            ),
+            _GUIDED: stops,
+            _FORCED: (),
+            _OPEN: ((DEFAULT_CALL[0], _FORCED), *stops),
+        }
+    ways = {state: tuple(way for way in found if calls or way[1] != CALL) for state, found in markers.items()}
+    return {state: found if state in (THINKING, CALL) else found + stops for state, found in ways.items()}
