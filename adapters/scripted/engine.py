@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
+from adapters.guides import checked
 from adapters.scripted.prompt import TOKENIZER_FINGERPRINT, ScriptedPrompt, render, word_ids
 from adapters.scripted.script import Ending, Script, ScriptedTurn, Step, read_script
 from domain import tokens
@@ -27,12 +28,14 @@ from domain.ports import (
     EngineInfo,
     EngineOutput,
     Exhausted,
+    Guide,
     Prompt,
     ReasoningChunk,
     Submission,
     TextChunk,
 )
 from domain.tokens import TokenIds
+from domain.tools import Tool
 from domain.usage import Timing
 
 _log: Final = logging.getLogger(__name__)
@@ -75,7 +78,9 @@ class _Turn:
     cancelled: bool = False
 
     def say(self, chunk: EngineChunk) -> None:
-        """Deliver some of the answer."""
+        """Deliver some of the answer, if it says anything."""
+        if not chunk.text:
+            return
         if self.first_token_ms is None:
             self.first_token_ms = (monotonic() - self.submitted_s) * 1000
         self.tell(chunk)
@@ -112,6 +117,7 @@ class ScriptedEngine:
             tokenizer_fingerprint=TOKENIZER_FINGERPRINT,
             context_window_tokens=script.context_window,
             concurrency=script.concurrency,
+            reads_images=True,
         )
         self._turns: dict[str, _Turn] = {}
         self._closed = False
@@ -135,10 +141,19 @@ class ScriptedEngine:
         return self._info
 
     def render(
-        self, messages: Sequence[Message], recorded: Mapping[int, TokenIds] | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
     ) -> ScriptedPrompt:
-        """The conversation with words as tokens."""
-        return render(messages, recorded or {})
+        """The names of the tools and the conversation, with words as tokens. Thinking changes nothing."""
+        return render(messages, recorded or {}, tools)
+
+    def compile(self, guide: Guide) -> Guide:
+        """The guide as it is, if it keeps the limits: a script says what it says."""
+        return checked(guide)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         """Play the entry that fits the prompt. `deliver` is called on the engine's thread.
@@ -228,7 +243,7 @@ class ScriptedEngine:
                 turn.say(TextChunk(text))
             case Step(reasoning=str(text)):
                 turn.say(ReasoningChunk(text))
-            case Step(sleep_ms=int(sleep_ms)):
+            case Step(sleep_ms=int() | float() as sleep_ms):
                 turn.due_s = monotonic() + sleep_ms / 1000
             case Step(raise_=str(message)):
                 self._finish(turn, EngineFailed(message))

@@ -12,6 +12,7 @@ from zlib import crc32
 from domain.messages import Message, Role
 from domain.ports import Prompt
 from domain.tokens import TokenIds
+from domain.tools import Tool
 
 # Words take 31 bits, so that no word a user types can be a marker.
 _MARKERS: Final[dict[Role, int]] = {
@@ -35,13 +36,18 @@ def word_ids(text: str) -> TokenIds:
     return tuple(crc32(word.encode()) & 0x7FFFFFFF for word in text.split())
 
 
-def render(messages: Sequence[Message], recorded: Mapping[int, TokenIds]) -> ScriptedPrompt:
-    """For each message its role and its words, or the ids `recorded` for it; then the turn of the model."""
-    ids: list[int] = []
+def render(
+    messages: Sequence[Message], recorded: Mapping[int, TokenIds], tools: Sequence[Tool] = ()
+) -> ScriptedPrompt:
+    """The tools' names, for each message its role and its words, or the ids `recorded` for it, and then the
+    turn of the model. An error is marked as such (R-168).
+    """
+    ids = [id_ for tool in tools for id_ in word_ids(tool.name)]
     last_text = ""
     for index, message in enumerate(messages):
         ids.append(_MARKERS[message.role])
-        ids.extend(recorded[index] if index in recorded else word_ids(message.content))
+        content = f"[tool error] {message.content}" if message.is_error else message.content
+        ids.extend(recorded[index] if index in recorded else word_ids(content))
         if message.role in ("user", "tool"):
             last_text = message.content
     ids.append(_MARKERS["assistant"])

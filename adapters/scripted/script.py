@@ -16,8 +16,7 @@ from domain.ports import End, EngineCall, FinishReason
 Given = TypeVar("Given")
 
 _Count = Annotated[int, Meta(ge=0)]
-_Chunk = Annotated[str, Meta(min_length=1)]
-_AtMostADay = Annotated[int, Meta(ge=0, le=86_400_000)]
+_AtMostADay = Annotated[float, Meta(ge=0, le=86_400_000)]
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +38,7 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
 class Ending(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The engine is done. What is not given follows from the steps (`ScriptedTurn.end`)."""
 
-    finish_reason: FinishReason
+    finish_reason: FinishReason = "stop"
     text: str | UnsetType = UNSET
     thinking: str | UnsetType | None = UNSET
     prompt_tokens: _Count | UnsetType = UNSET
@@ -52,8 +51,8 @@ class Ending(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One thing that happens in a turn: exactly one field is set."""
 
-    text: _Chunk | UnsetType = UNSET
-    reasoning: _Chunk | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
     sleep_ms: _AtMostADay | UnsetType = UNSET
     raise_: str | UnsetType = field(default=UNSET, name="raise")
     hang: bool | UnsetType = UNSET

@@ -5,12 +5,25 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.mlx.engine import MlxEngine
 from adapters.scripted.engine import ScriptedEngine
+from domain.errors import InvalidRequestError
 from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import Cancelled, End, EngineFinal, EngineOutput, InferenceEngine, Submission, TextChunk
+from domain.messages import Message, ToolCall
+from domain.ports import (
+    CallGuide,
+    Cancelled,
+    End,
+    EngineFinal,
+    EngineOutput,
+    InferenceEngine,
+    JsonGuide,
+    Submission,
+    TextChunk,
+)
+from domain.tools import Json, Tool
 from tests.app.scripts import write_script
 from tests.tiny_model import make_tiny_model
 
@@ -38,6 +51,14 @@ def engine(
     engine = make(tmp_path_factory.mktemp("engine"))
     yield engine
     engine.close()
+
+
+def nested(levels: int) -> Json:
+    """A schema of so many levels."""
+    return {"items": nested(levels - 1)} if levels > 1 else {}
+
+
+DEEP = nested(33)
 
 
 class Outputs:
@@ -148,6 +169,53 @@ def test_turns_run_beside_each_other_and_say_the_same_as_alone(engine: Inference
 
     assert isinstance(alone, End)
     assert [end.text for end in ends if isinstance(end, End)] == [alone.text] * 2
+
+
+def test_tools_lengthen_the_prompt_and_their_names_matter(engine: InferenceEngine) -> None:
+    look, find = (Tool(name, "function", name) for name in ("look", "find"))
+    plain = engine.render(HELLO)
+
+    with_look, with_find = (engine.render(HELLO, tools=[tool]) for tool in (look, find))
+
+    assert len(with_look.ids) > len(plain.ids)
+    assert with_look == engine.render(HELLO, tools=[look])
+    assert with_look != with_find
+
+
+def test_a_whole_tool_loop_is_rendered(engine: InferenceEngine) -> None:
+    """R-166, R-167, R-168: calls and outputs are part of what the model reads."""
+    look = Tool("look", "function", "look")
+    called = Message("assistant", "", reasoning="hm", tool_calls=(ToolCall("call_1", "look", "{}"),))
+    output = Message("tool", "nothing there", call_id="call_1")
+    failed = Message("tool", "nothing there", call_id="call_1", is_error=True)
+
+    asked, answered, refused = (
+        engine.render(messages, tools=[look], thinking=False)
+        for messages in (HELLO, [*HELLO, called, output], [*HELLO, called, failed])
+    )
+
+    assert len(asked.ids) < len(answered.ids) < len(refused.ids)
+
+
+def test_a_guide_is_compiled_once_and_used_by_several_turns(engine: InferenceEngine) -> None:
+    guide = engine.compile(JsonGuide({"const": 7}))
+    ends = [run(engine, replace(submission(engine, HELLO), guide=guide))[-1] for _ in range(2)]
+
+    assert all(isinstance(end, End) and end.finish_reason == "stop" for end in ends)
+
+
+@pytest.mark.parametrize(
+    ("guide", "complaint"),
+    [
+        (JsonGuide({"items": {"enum": list(range(501))}}), "more than 500 values"),
+        (CallGuide((Tool("look", "function", "look", parameters=DEEP),), many=True), "deeper than 32 levels"),
+    ],
+)
+def test_a_guide_beyond_the_limits_is_refused(
+    engine: InferenceEngine, guide: JsonGuide | CallGuide, complaint: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=complaint):
+        engine.compile(guide)
 
 
 def test_an_engine_says_what_is_fixed_about_it(engine: InferenceEngine) -> None:

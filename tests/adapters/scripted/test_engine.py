@@ -8,12 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from adapters.scripted.engine import ScriptedEngine
+from adapters.scripted.prompt import word_ids
 from adapters.scripted.script import Ending, Script, ScriptedCall, ScriptedTurn, Step
-from domain.errors import EngineError, ShuttingDownError
+from domain.errors import EngineError, InvalidRequestError, ShuttingDownError
 from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import (
     CacheHandle,
+    CallGuide,
     Cancelled,
     Deliver,
     End,
@@ -24,10 +26,12 @@ from domain.ports import (
     EngineOutput,
     Exhausted,
     InferenceEngine,
+    JsonGuide,
     ReasoningChunk,
     Submission,
     TextChunk,
 )
+from domain.tools import Tool
 from domain.usage import Timing
 
 TIMEOUT_S = 10
@@ -392,7 +396,26 @@ def test_a_script_is_loaded_from_a_file(tmp_path: Path) -> None:
         tokenizer_fingerprint=engine.info.tokenizer_fingerprint,
         context_window_tokens=99,
         concurrency=3,
+        reads_images=True,
     )
+
+
+def test_tools_are_part_of_a_prompt_and_thinking_is_not() -> None:
+    tool = Tool("look", "function", "look")
+    with playing(entry(STOP)) as engine:
+        plain, thinking = (engine.render([user("hi")], thinking=wanted) for wanted in (None, True))
+        offered = engine.render([user("hi")], tools=[tool, tool])
+
+    assert plain == thinking
+    assert offered.ids == word_ids("look look") + plain.ids
+
+
+def test_a_guide_is_checked_and_changes_nothing() -> None:
+    guide = JsonGuide({"type": "object"})
+    with playing(entry(STOP)) as engine:
+        assert engine.compile(guide) is guide
+        with pytest.raises(InvalidRequestError, match="there is no tool to call"):
+            engine.compile(CallGuide((), many=False))
 
 
 def test_a_file_that_is_no_script_is_refused(tmp_path: Path) -> None:
