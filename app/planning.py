@@ -15,7 +15,7 @@ from domain.errors import ContextLengthError, InvalidRequestError
 from domain.inputs import check_images, own_messages, resolve
 from domain.items import Item
 from domain.messages import Message
-from domain.ports import CallGuide, CompiledGuide, EngineInfo, InferenceEngine, Prompt
+from domain.ports import CallGuide, CompiledGuide, EngineInfo, InferenceEngine, JsonGuide, Prompt
 from domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
 from domain.tokens import PromptRecord, TokenIds, record_prompt
 from domain.toolcalls import canonical_history
@@ -79,13 +79,14 @@ def make_plan(
 
 def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox) -> CompiledGuide | None:
     """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
+    many, json_format = request.parallel_tool_calls, request.json_format
     try:
         if toolbox.forced:
-            return engine.compile(CallGuide(toolbox.offered, many=request.parallel_tool_calls))
-        if request.json_format and not toolbox.offered:
-            return engine.compile(request.json_format)
+            return engine.compile(CallGuide(toolbox.offered, many=many))
+        if json_format:
+            return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
-        param = "tools" if toolbox.forced else "text.format.schema"
+        param = "tools" if toolbox.forced else "text.format"
         raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
     return None
 

@@ -7,6 +7,8 @@ there on whatever happens is an event (D-26). `app.running` takes it from here t
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from app.chains import Chains
 from app.live import LiveTurn
 from app.models import Models
@@ -22,6 +24,16 @@ from domain.items import Item
 from domain.ports import Clock, EventJournal, EventReader, Framer, IdSource
 from domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
 from domain.retention import expires_at
+
+_SAMPLING_OPTIONS = (
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "top_logprobs",
+)
 
 LOCAL_OWNER = "local"
 """Whose responses they are while there are no keys."""
@@ -136,18 +148,15 @@ class Turns:
 
     def _sampling(self, request: TurnRequest) -> Sampling:
         """How the turn's tokens are drawn, with what was left open decided."""
-        return Sampling(
+        resolved = Sampling(
             temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
             top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
             seed=self._ids.new_seed() if request.seed is None else request.seed,
-            top_k=request.top_k,
-            min_p=request.min_p,
-            repetition_penalty=request.repetition_penalty,
-            presence_penalty=request.presence_penalty,
-            frequency_penalty=request.frequency_penalty,
-            stop=request.stop,
-            top_logprobs=request.top_logprobs,
         )
+        # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
+        asked = {name: getattr(request, name) for name in _SAMPLING_OPTIONS}
+        changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
+        return replace(resolved, **changed)
 
     def _set_running(self, created: ResponseCreated, plan: Plan) -> LiveTurn:
         turn = LiveTurn(created, self._new_framer())
