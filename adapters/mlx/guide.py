@@ -15,7 +15,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from adapters.guides import checked
-from adapters.mlx.dialect import Dialect
+from adapters.mlx.dialect import DEFAULT_CALL, Dialect
 from adapters.mlx.runtime import mx
 from adapters.mlx.speech import Shape
 from domain.errors import InvalidRequestError
@@ -49,7 +49,9 @@ class GuideCompiler:
         # Taken now: the tokenizer must not be used by two threads at once.
         self._definition: str = tokenizer.backend_tokenizer.to_str()
         self._ends = sorted(dialect.ends)
-        self._markers = dialect.default_call_ids if len(dialect.default_call_ids) == 2 else None
+        ids = dialect.default_call_ids
+        # By number: written as a text, a token of the vocabulary would be no token in a grammar.
+        self._markers = tuple(f"<[{marker}]>" for marker in ids) if len(ids) == 2 else None
         self._made: LLTokenizer | None = None
         self._door = Lock()
 
@@ -82,15 +84,11 @@ class GuideCompiler:
         return self._lark(["start: calls", *_call_grammar(guide, self._markers)])
 
     def _json_or_calls(self, guide: JsonGuide) -> str:
-        if self._markers is None:
-            raise InvalidRequestError(
-                "This model has no marker for calls, so its answer cannot be held to a JSON format while it "
-                "may call tools; send tool_choice none or required."
-            )
         self._json(_schema(guide))
         self._validate_tools(guide.tools)
         answer = json.dumps({**_schema(guide), "x-guidance": _STYLE | _STRICT})
-        calls = _call_grammar(CallGuide(guide.tools, guide.many), self._markers)
+        markers = self._markers or tuple(json.dumps(marker) for marker in DEFAULT_CALL)
+        calls = _call_grammar(CallGuide(guide.tools, guide.many), markers)
         return self._lark(["start: answer | calls", f"answer: %json {answer}", *calls])
 
     def _validate_tools(self, tools: Sequence[Tool]) -> None:
@@ -161,13 +159,12 @@ def _arguments(tool: Tool) -> Json:
     return {**schema, "x-guidance": _STYLE | _LENIENT}
 
 
-def _call_grammar(guide: CallGuide, markers: Sequence[int] | None) -> Iterator[str]:
+def _call_grammar(guide: CallGuide, markers: Sequence[str] | None) -> Iterator[str]:
     """The rules of `calls` in a Lark grammar. A schema has its own rule, so that its `$ref`s stay its own."""
     more = f"{{0,{MOST_CALLS - 1}}}"
     if markers is not None:
         yield "calls: one" + (f' ("\\n" one){more}' if guide.many else "")
-        # By number: written as a text, a token of the vocabulary would be no token here.
-        yield f'one: <[{markers[0]}]> "\\n" call "\\n" <[{markers[1]}]>'
+        yield f'one: {markers[0]} "\\n" call "\\n" {markers[1]}'
     else:
         yield "calls: " + (f'"[" call (", " call){more} "]"' if guide.many else "call")
     yield "call: " + " | ".join(f"call_{number}" for number, _ in enumerate(guide.tools))
