@@ -11,6 +11,11 @@ from tests.serving import RunningServer, serving, turnlog
 from tests.tiny_model import make_tiny_model
 
 
+def environ(model_cache: Path) -> dict[str, str]:
+    """The model's cache, and no signs of life in the streams, however busy the machine is."""
+    return {"TURNLOG_CACHE": str(model_cache), "TURNLOG_HEARTBEAT_S": "3600"}
+
+
 def ask(server: RunningServer, text: str, previous: str | None) -> Json:
     """A greedy answer."""
     client = OpenAI(base_url=f"{server.address}/v1", api_key="none", timeout=100, max_retries=0)
@@ -23,7 +28,7 @@ def ask(server: RunningServer, text: str, previous: str | None) -> Json:
 def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, model_cache: Path) -> None:
     """R-157, R-179: what `make serve` serves."""
     database = tmp_path / "turnlog.db"
-    with serving(database, TURNLOG_CACHE=str(model_cache)) as server, server.http as http:
+    with serving(database, **environ(model_cache)) as server, server.http as http:
         first = ask(server, "The secret word is banana.", None)
         body = {
             "model": "smollm2",
@@ -37,7 +42,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, model_cache: Pat
         second = check_response(read_stream(live)[-1]["response"])
         assert server.stop() == 0
 
-    with serving(database, TURNLOG_CACHE=str(model_cache)) as server, server.http as http:
+    with serving(database, **environ(model_cache)) as server, server.http as http:
         assert http.get(f"/v1/responses/{second['id']}?stream=true").content == live
         third = ask(server, "Say the secret word again.", second["id"])
 
