@@ -5,6 +5,9 @@
 """
 
 from collections.abc import Iterable
+from typing import Literal
+
+StorageRefusal = Literal["full", "read_only", "corrupt"]
 
 
 class ResponsesError(Exception):
@@ -38,6 +41,23 @@ class StorageError(ResponsesError):
     """The store could not do what was asked."""
 
     code = "storage_error"
+
+
+class StorageConflictError(StorageError):
+    """An event's place is taken, or the place before it is empty; the log has gone on without the writer."""
+
+    code = "storage_conflict"
+
+
+class StorageRefusedError(StorageError):
+    """The store takes no writes until an operator has seen to it. Nothing of the append is stored.
+
+    `code` is storage_full, storage_read_only or storage_corrupt, by `reason`.
+    """
+
+    def __init__(self, reason: StorageRefusal, detail: str) -> None:
+        super().__init__(f"The events could not be stored: {detail}", code=f"storage_{reason}")
+        self.reason = reason
 
 
 class UnavailableError(ResponsesError):
@@ -123,6 +143,13 @@ class ContextLengthError(InvalidRequestError):
         )
 
 
+class ChainReadError(StorageError):
+    """The store failed while the chain was looked up; whether it is there is not known (R-123)."""
+
+    def __init__(self, response_id: str, cause: Exception) -> None:
+        super().__init__(f"Retrieving the previous response '{response_id}' failed: {cause}")
+
+
 class StorageTimeoutError(UnavailableError):
     """A write the request depends on has not settled yet (R-120)."""
 
@@ -130,8 +157,17 @@ class StorageTimeoutError(UnavailableError):
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
-            f"The response '{response_id}' is still being written. Retry with the same previous_response_id."
+            f"The response '{response_id}' is still being written. Retry with the same id."
         )
+
+
+class StorageUnavailableError(UnavailableError):
+    """Too much waits to be stored; no new turn is taken on until that is less."""
+
+    code = "storage_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The event store is behind with its writes. Retry later.")
 
 
 class ShuttingDownError(UnavailableError):

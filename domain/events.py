@@ -35,9 +35,14 @@ WIRE_VERSION = 1
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Something that happened to a response at `at_ms`, Unix time in milliseconds."""
+    """Something that happened to a response at `at_ms`, Unix time in milliseconds.
+
+    `expired_sha256` is set on an event whose content was removed (D-14): the SHA-256, in hex, of the bytes
+    that were stored in its place before. What is not content, such as times and usage, is still there.
+    """
 
     at_ms: int
+    expired_sha256: str | None = None
 
 
 class Sampling(Struct, frozen=True, omit_defaults=True):
@@ -179,6 +184,10 @@ class PersistHardTimedOut(Event, frozen=True, kw_only=True, tag="response.persis
     after_ms: float
 
 
+class ContentExpired(Event, frozen=True, kw_only=True, tag="response.content_expired.v1"):
+    """The response had expired and its content was removed from the log. Outside the lifecycle (D-14)."""
+
+
 ResponseEvent = (
     ResponseCreated
     | GenerationStarted
@@ -190,6 +199,7 @@ ResponseEvent = (
     | TurnFailed
     | TurnPersisted
     | PersistHardTimedOut
+    | ContentExpired
 )
 
 

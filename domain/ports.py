@@ -201,6 +201,9 @@ class InferenceEngine(Protocol):
     def cancel(self, turn_id: str) -> None:
         """End a turn at the next safe point; its last output is then `Cancelled`. Unknown ids are ignored."""
 
+    def ping(self) -> Future[None]:
+        """Resolved by the engine's thread between two of its steps: a sign of life."""
+
     def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
         """How many tokens at the beginning of `prompt` the handle spares the engine."""
 
@@ -221,6 +224,7 @@ class ResponseRow(Struct, frozen=True, kw_only=True):
     """What a list shows of a response: its row in the read model, written with the events it comes from.
 
     `status` is the lifecycle's; `outcome` is how a turn that stands ended, `reason` why one failed.
+    `expired` is whether its content was removed (D-14).
     """
 
     response_id: str
@@ -233,6 +237,7 @@ class ResponseRow(Struct, frozen=True, kw_only=True):
     created_ms: int
     expires_at: int
     last_version: int
+    expired: bool = False
 
 
 class EventJournal(Protocol):
@@ -241,12 +246,49 @@ class EventJournal(Protocol):
     def append(self, events: Sequence[Recorded]) -> Future[None]:
         """Store all of `events` or none; resolved once they are durable.
 
-        The future fails with `StorageError` when they are not. Appends are written in the order they
-        were made, several in one transaction when they queue.
+        A store that is locked or gives no clear answer is asked until the append has settled, however long
+        that takes; what was appended later waits behind it. The future fails with
+
+        - `StorageConflictError`: a version is not the one after the last of its response;
+        - `StorageRefusedError`: the store is full, read-only or corrupt;
+        - `StorageError`: the events cannot be stored at all, or the journal was closed.
+
+        Then nothing of the append is stored, and what is appended to its responses after it fails for
+        the same reason. An append that begins where the failed one began, or before, is a new try.
         """
 
     def close(self) -> None:
-        """Write what is queued, then stop."""
+        """Write what is queued, as far as the store takes it in time, then stop."""
+
+
+class JournalLoad(Protocol):
+    """How far a journal is behind with its writes. Any thread; never waits."""
+
+    @property
+    def accepts_new(self) -> bool:
+        """Whether new turns may begin; an append of a running one is taken all the same."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much memory the appends that have not settled take, roughly."""
+
+    def oldest_queued_s(self) -> float:
+        """How long the oldest of them has waited; 0 when there is none."""
+
+
+class ContentExpirer(Protocol):
+    """Removes the content of responses whose time is over (D-14)."""
+
+    def expire(self, now_s: int, *, spare: Set[str] = frozenset(), limit: int = ...) -> Future[int]:
+        """Take one small step and return how many events it went through; 0 when there is nothing left.
+
+        A response that expired before `now_s` and has ended gets a `ContentExpired`, and its events lose
+        their content but keep their places. Call it again until it returns 0.
+
+        Args:
+            spare: responses to leave alone, because more events of theirs will be appended.
+            limit: how many events one step may go through.
+        """
 
 
 class EventReader(Protocol):
@@ -258,8 +300,8 @@ class EventReader(Protocol):
     def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
         """The events of a response and its ancestors, oldest response first, in one query, without deltas.
 
-        A chain ends at the first ancestor without a row: the oldest response returned then names a
-        `previous_response_id` that is not there. At most `limit` + 1 responses are read.
+        A chain ends before the first ancestor that is not there or whose content was removed: the oldest
+        response returned then names it as its `previous_response_id`. At most `limit` + 1 responses are read.
         """
 
     def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
@@ -268,8 +310,47 @@ class EventReader(Protocol):
     def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
         """The newest responses first; with `status`, those in that state, or with that outcome or reason."""
 
+    def unfinished(self) -> Future[list[str]]:
+        """The ids of the responses that have neither been committed nor failed, oldest first."""
+
+    def ping(self) -> Future[None]:
+        """Resolved once the store has answered."""
+
+    def same_file(self) -> bool:
+        """Whether the store's file is still the one that was opened.
+
+        A file that was deleted or replaced goes on taking writes that nobody will ever read.
+        """
+
     def close(self) -> None:
         """Stop the reader threads."""
+
+
+# ── the models ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Retains(Protocol):
+    """Keeps a model's instance id alive while writes that carry it are under way (R-069 … R-076).
+
+    Known by the id alone, so that a wedged write keeps no model in memory. No call fails: what concerns an
+    id that is gone is ignored.
+    """
+
+    def retain(self, instance_id: int) -> None:
+        """One more write carries the id; it stays the model's until as many were released."""
+
+    def release(self, instance_id: int) -> None:
+        """One of the writes does not need the id any more; the model may lose it."""
+
+    def retire(self, instance_id: int) -> bool:
+        """Let the same model inherit the id when it is registered again, until `unretire` is called.
+
+        Returns:
+            Whether a model has the id now; if not, nothing was retired and nothing is to be undone.
+        """
+
+    def unretire(self, instance_id: int) -> None:
+        """One of the writes for which the id was retired has settled."""
 
 
 # ── the wire ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from domain import lifecycle
 from domain.events import (
+    ContentExpired,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -89,7 +90,7 @@ class Response:
                 self.open_items.pop(event.item.id, None)
                 if event.listed:
                     self.items.append(event.item)
-            case ReasoningDropped():
+            case ReasoningDropped() | ContentExpired():
                 pass
             case TurnCommitted():
                 self.ended = event

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
@@ -19,11 +20,12 @@ READER_THREADS = 2
 # The depth also ends a chain that runs in a circle.
 _CHAIN = """
     WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
-        SELECT 0, response_id, previous_response_id FROM responses WHERE response_id = :response_id
+        SELECT 0, response_id, previous_response_id FROM responses
+        WHERE response_id = :response_id AND NOT expired
         UNION ALL
         SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
         FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
-        WHERE depth < :limit
+        WHERE depth < :limit AND NOT ancestor.expired
     )
     SELECT depth, originator_id, originator_version, topic, state
     FROM chain JOIN stored_events ON originator_id = response_id
@@ -46,6 +48,11 @@ _ROWS_OF_STATUS = """
     ORDER BY created_ms DESC, response_id DESC LIMIT :limit
 """
 
+_UNFINISHED = """
+    SELECT response_id FROM responses WHERE status IN ('created', 'in_progress')
+    ORDER BY created_ms, response_id
+"""
+
 _Result = TypeVar("_Result")
 
 
@@ -55,6 +62,8 @@ class SqliteEventReader:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._mapper = EventMapper()
+        self._path = recorder.datastore.path
+        self._opened_file = _file_at(self._path)
         self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="event-reader")
 
     def events(self, response_id: str) -> Future[list[Recorded]]:
@@ -94,14 +103,33 @@ class SqliteEventReader:
 
         def read() -> list[ResponseRow]:
             statement = _ROWS if status is None else _ROWS_OF_STATUS
-            return [ResponseRow(**row) for row in self._select(statement, status=status, limit=limit)]
+            rows = map(dict, self._select(statement, status=status, limit=limit))
+            return [ResponseRow(**{**row, "expired": bool(row["expired"])}) for row in rows]
 
         return self._submit(read)
+
+    def unfinished(self) -> Future[list[str]]:
+        """The ids of the responses that have neither been committed nor failed, oldest first."""
+        return self._submit(lambda: [row["response_id"] for row in self._select(_UNFINISHED)])
+
+    def ping(self) -> Future[None]:
+        """Resolved once the store has answered."""
+
+        def read() -> None:
+            self._select("SELECT 1 FROM responses LIMIT 1")
+
+        return self._submit(read)
+
+    def same_file(self) -> bool:
+        """Whether the store's file is still the one that was opened; always, for one in memory."""
+        return _file_at(self._path) == self._opened_file
 
     def close(self) -> None:
         """Finish what was asked, then stop the threads and close the file."""
         self._threads.shutdown()
-        self._recorder.datastore.close()
+        # In memory the journal has the same datastore, and closes it when it has written.
+        if self._recorder.datastore.read_only:
+            self._recorder.datastore.close()
 
     def _submit(self, read: Callable[[], _Result]) -> Future[_Result]:
         def guarded() -> _Result:
@@ -115,3 +143,12 @@ class SqliteEventReader:
             cursor.execute(statement, parameters)
             rows: list[Any] = cursor.fetchall()
             return rows
+
+
+def _file_at(path: Path | None) -> tuple[int, int] | None:
+    """What tells the file at the path from every other: its device and inode. None if there is no file."""
+    try:
+        status = path.stat() if path else None
+    except OSError:
+        return None
+    return status and (status.st_dev, status.st_ino)

@@ -11,6 +11,7 @@ from eventsourcing.sqlite import SQLiteCursor
 
 from adapters.eventstore.codec import EventMapper
 from domain.events import (
+    ContentExpired,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -24,7 +25,7 @@ from domain.events import (
     TurnPersisted,
 )
 
-VERSION = 1
+VERSION = 2
 
 _TABLES = (
     "DROP TABLE IF EXISTS responses",
@@ -40,10 +41,12 @@ _TABLES = (
         reason TEXT,
         created_ms INTEGER NOT NULL,
         expires_at INTEGER NOT NULL,
-        last_version INTEGER NOT NULL
+        last_version INTEGER NOT NULL,
+        expired INTEGER NOT NULL
     )
     """,
     "CREATE INDEX responses_newest ON responses (created_ms, response_id)",
+    "CREATE INDEX responses_with_content ON responses (expires_at, response_id) WHERE NOT expired",
     """
     CREATE TABLE response_items (
         item_id TEXT PRIMARY KEY,
@@ -51,12 +54,13 @@ _TABLES = (
         output_index INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
+    "CREATE INDEX items_of_response ON response_items (response_id)",
 )
 
 _NEW_RESPONSE = """
     INSERT INTO responses VALUES (
         :response_id, :previous_response_id, :owner, :model, 'created', NULL, NULL,
-        :created_ms, :expires_at, :last_version
+        :created_ms, :expires_at, :last_version, 0
     )
 """
 _CHANGED_RESPONSE = """
@@ -67,6 +71,10 @@ _CHANGED_RESPONSE = """
         last_version = :last_version
     WHERE response_id = :response_id
 """
+_EXPIRED_RESPONSE = """
+    UPDATE responses SET expired = 1, last_version = :last_version WHERE response_id = :response_id
+"""
+_ITEMS_GONE = "DELETE FROM response_items WHERE response_id = :response_id"
 # The first response to use an item id keeps it: nobody takes over another's item by naming it again.
 _NEW_ITEM = "INSERT INTO response_items VALUES (:item_id, :response_id, :output_index) ON CONFLICT DO NOTHING"
 
@@ -74,11 +82,11 @@ RowChange = tuple[str, dict[str, Any]]
 """A statement and its parameters."""
 
 
-def row_changes(recorded: Recorded) -> list[RowChange]:
+def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one case for each event
     """How the rows change when this event is stored.
 
     A stored `TurnCommitted` *is* persisted, so that is the status its row gets; the events that tell how
-    its write went change nothing.
+    its write went change nothing. A response whose content was removed keeps its row but no items.
     """
 
     def changed(
@@ -117,6 +125,9 @@ def row_changes(recorded: Recorded) -> list[RowChange]:
             return [changed("persisted", outcome=event.status)]
         case TurnFailed() as event:
             return [changed("failed", reason=event.reason)]
+        case ContentExpired():
+            expired = {"response_id": recorded.response_id, "last_version": recorded.version}
+            return [(_EXPIRED_RESPONSE, expired), (_ITEMS_GONE, {"response_id": recorded.response_id})]
         case ItemExtended() | ItemClosed() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
             return [changed()]
         case _ as unreachable:

@@ -2,8 +2,9 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from eventsourcing.domain import EventSourcingError
@@ -20,7 +21,8 @@ from adapters.eventstore import readmodel
 from adapters.eventstore.codec import EventMapper
 from domain.errors import StorageError
 
-LOCK_TIMEOUT_S = 5
+LOCK_TIMEOUT_S = 2
+"""How long SQLite waits for a lock. The journal waits longer, but looks up in between."""
 
 _PRAGMAS = (
     # A turn that was acknowledged survives a power cut. On macOS only `fullfsync` reaches the disk;
@@ -43,14 +45,18 @@ def storage_errors(failure: str) -> Iterator[None]:
 
 
 class EventPool(SQLiteConnectionPool):
-    """Connections to one file, each with its PRAGMAs. Read-only ones never create the file."""
+    """Connections to one database, each with its PRAGMAs."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
-        # A URI escapes what would otherwise be read as a query, a fragment or `:memory:`.
-        mode = "ro" if read_only else "rwc"
-        super().__init__(db_name=f"{path.absolute().as_uri()}?mode={mode}", lock_timeout=LOCK_TIMEOUT_S)
+    def __init__(self, uri: str, *, read_only: bool) -> None:
+        super().__init__(db_name=uri, lock_timeout=LOCK_TIMEOUT_S)
         # The library puts a file into WAL mode unless it believes that this was done; a reader cannot.
         self.is_journal_mode_wal = read_only
+
+    def put_connection(self, conn: SQLiteConnection) -> None:
+        """Take the connection back, without the transaction that a failed COMMIT leaves open."""
+        with suppress(sqlite3.Error):
+            conn.rollback()
+        super().put_connection(conn)
 
     def _create_connection(self) -> SQLiteConnection:
         connection = super()._create_connection()
@@ -60,16 +66,28 @@ class EventPool(SQLiteConnectionPool):
 
 
 class EventDatastore(SQLiteDatastore):
-    """The file of a store, for writing or for reading only."""
+    """The database of a store, for writing or for reading only. `path` is None if it is in memory."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
         # The library makes a pool of its own class here, which never opens a connection.
         super().__init__("", originator_id_type="text")
-        self.pool = EventPool(path, read_only=read_only)
+        self.path = path
+        self.read_only = read_only
+        self.pool = EventPool(_uri(path, read_only=read_only), read_only=read_only)
+
+
+def _uri(path: Path | None, *, read_only: bool) -> str:
+    """The database's name for SQLite. Read-only connections never create the file."""
+    if path is None:
+        return f"file:turnlog-{token_hex(8)}?mode=memory&cache=shared"
+    # A URI escapes what would otherwise be read as a query, a fragment or `:memory:`.
+    return f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
 
 
 class EventRecorder(SQLiteApplicationRecorder):
     """Inserts and selects the events of a store, and keeps its read model."""
+
+    datastore: EventDatastore
 
     def __init__(self, datastore: EventDatastore) -> None:
         super().__init__(datastore)
@@ -82,6 +100,17 @@ class EventRecorder(SQLiteApplicationRecorder):
             )
         """
 
+    def empty_write_ahead_log(self) -> bool:
+        """Move what the write-ahead log holds into the file; false, at once, if someone is in the way."""
+        with self.datastore.get_connection(commit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA busy_timeout=0")
+            try:
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not cursor.fetchone()["busy"]
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={1000 * LOCK_TIMEOUT_S}")
+
     def _create_table(self, c: SQLiteCursor) -> None:
         super()._create_table(c)
         readmodel.bring_up_to_date(c, self._mapper)
@@ -92,8 +121,8 @@ class EventRecorder(SQLiteApplicationRecorder):
         """Insert the events and change the read model, all or nothing.
 
         Raises:
-            IntegrityError: a version is not the one after the last of its response, or an event could
-                not be read back.
+            IntegrityError: a version is not the one after the last of its response.
+            StorageError: an event could not be read back.
         """
         positions = []
         for stored in stored_events:
@@ -110,10 +139,6 @@ class EventRecorder(SQLiteApplicationRecorder):
                 place = f"version {stored.originator_version} of response '{stored.originator_id}'"
                 raise IntegrityError(f"{place} does not follow the last one stored")
             positions.append(c.lastrowid)
-            try:
-                # From the very bytes: what could not be read back is refused now, not found out later.
-                recorded = self._mapper.to_domain_event(stored)
-            except StorageError as error:
-                raise IntegrityError(error.message) from error
-            readmodel.record(c, recorded)
+            # From the very bytes: what could not be read back is refused now, not found out later.
+            readmodel.record(c, self._mapper.to_domain_event(stored))
         return positions

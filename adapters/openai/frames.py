@@ -15,6 +15,7 @@ from adapters.openai.response import (
     text_part,
 )
 from domain.events import (
+    ContentExpired,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -86,7 +87,9 @@ class Framer:
                     self._frame("error", error=error, **flat),
                     self._terminal("response.failed", response),
                 ]
-            case GenerationStarted() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
+            case GenerationStarted() | ReasoningDropped() | ContentExpired():
+                return []
+            case TurnPersisted() | PersistHardTimedOut():
                 return []
             case ResponseCreated() | ItemExtended():
                 raise AssertionError(f"{event} is told elsewhere")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from adapters.eventstore import journal
+from tests.adapters.eventstore.faults import FaultyStore, opened_faulty
 from tests.adapters.eventstore.stories import Store, opened
 
 
@@ -16,4 +18,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
     with opened(path) as store:
+        yield store
+
+
+@pytest.fixture
+def faulty(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    """A store whose writer meets faults, and tries again without a pause worth mentioning."""
+    monkeypatch.setattr(journal, "RETRY_PAUSE_S", 0.001)
+    with opened_faulty(path) as store:
         yield store

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from adapters.eventstore.journal import SqliteEventJournal
 from adapters.eventstore.reader import SqliteEventReader
-from adapters.eventstore.store import open_sqlite
+from adapters.eventstore.sqlite import EventRecorder
+from adapters.eventstore.store import MakeRecorder, open_memory, open_sqlite
 from domain.events import (
     GenerationStarted,
     ItemClosed,
@@ -36,9 +37,13 @@ class Store(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Store]:
-    """The store of a file, closed in the end."""
-    journal, reader = open_sqlite(path)
+def opened(path: Path | None, make_recorder: MakeRecorder = EventRecorder) -> Iterator[Store]:
+    """The store of a file, or a new one in memory, closed in the end."""
+    if path is None:
+        journal, reader = open_memory(make_recorder=make_recorder)
+        path = Path()
+    else:
+        journal, reader = open_sqlite(path, make_recorder=make_recorder)
     try:
         yield Store(path, journal, reader)
     finally:

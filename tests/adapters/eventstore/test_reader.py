@@ -122,6 +122,37 @@ def test_rows_are_listed_by_the_state_of_the_lifecycle(store: Store) -> None:
     }
 
 
+def test_what_has_not_ended_is_found_for_recovery(store: Store) -> None:
+    store.journal.append(recorded("resp_b", created("resp_b", at_ms=1), STARTED))
+    store.journal.append(recorded("resp_a", created("resp_a", at_ms=2)))
+    store.journal.append(recorded("resp_c", created("resp_c"), FAILED))
+    store.journal.append(turn("resp_d")).result()
+
+    assert store.reader.unfinished().result() == ["resp_b", "resp_a"]
+
+
+def test_the_store_answers_while_a_write_is_stuck(store: Store) -> None:
+    with write_locked(store.path):
+        stuck = store.journal.append(turn("resp_a"))
+        store.reader.ping().result()
+        waited = not stuck.done()
+    stuck.result()
+
+    assert waited
+
+
+def test_a_file_that_was_deleted_or_replaced_is_noticed(store: Store) -> None:
+    at_first = store.reader.same_file()
+    aside = store.path.rename(store.path.with_name("aside.db"))
+    deleted = store.reader.same_file()
+    store.path.write_bytes(aside.read_bytes())
+    replaced = store.reader.same_file()
+    aside.replace(store.path)
+    restored = store.reader.same_file()
+
+    assert (at_first, deleted, replaced, restored) == (True, False, False, True)
+
+
 def test_reading_does_not_wait_for_a_writer(store: Store) -> None:
     store.journal.append(turn("resp_a")).result()
 
@@ -163,6 +194,8 @@ def test_a_store_whose_tables_are_gone_is_a_storage_error(store: Store) -> None:
         store.reader.events("resp_a"),
         store.reader.chain("resp_a", limit=10),
         store.reader.rows(),
+        store.reader.unfinished(),
+        store.reader.ping(),
     ]
     for read in reads:
         with pytest.raises(StorageError, match="The event store could not be read: no such table"):

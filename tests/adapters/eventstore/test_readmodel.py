@@ -168,7 +168,7 @@ def test_a_new_version_of_the_read_model_is_made_from_the_log(
     with opened(path):
         pass
 
-    assert (version, tables(path)) == ([(1,)], [responses, items, [(99,)]])
+    assert (version, tables(path)) == ([(2,)], [responses, items, [(99,)]])
 
 
 def test_a_log_that_cannot_be_read_keeps_the_rows_it_had(path: Path) -> None:

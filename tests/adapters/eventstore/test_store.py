@@ -1,14 +1,17 @@
 """A store opens under any name and says in one sentence why it does not."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from eventsourcing.persistence import OperationalError
 
+from adapters.eventstore import store as store_module
+from adapters.eventstore.lock import StoreLock
 from adapters.eventstore.sqlite import EventDatastore
-from adapters.eventstore.store import open_reader, open_sqlite
+from adapters.eventstore.store import has_wal_reset_bug, open_reader, open_sqlite, vacuum
 from domain.errors import StorageError
-from tests.adapters.eventstore.stories import execute, opened, turn, write_locked
+from tests.adapters.eventstore.stories import FAILED, created, execute, opened, recorded, turn, write_locked
 
 NAMES = [
     "with space.db",
@@ -107,6 +110,110 @@ def test_rows_of_another_version_are_not_read(path: Path, change: str) -> None:
 
     with pytest.raises(StorageError, match=f"^The event store '{path}' was written by another version"):
         open_reader(path)
+
+
+def test_a_damaged_file_is_not_opened(path: Path) -> None:
+    with opened(path) as store:
+        for number in range(200):
+            store.journal.append(turn(f"resp_{number}"))
+        store.journal.append([]).result()
+    content = bytearray(path.read_bytes())
+    content[20 * 4096 : 20 * 4096 + 100] = bytes(100)
+    path.write_bytes(content)
+
+    with pytest.raises(
+        StorageError, match=f"^The event store '{path}' is damaged: .* Restore it from a copy"
+    ):
+        open_sqlite(path)
+
+
+def test_a_large_file_is_opened_without_looking_for_damage(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(path) as store:
+        for number in range(200):
+            store.journal.append(turn(f"resp_{number}"))
+        store.journal.append([]).result()
+    content = bytearray(path.read_bytes())
+    content[20 * 4096 : 20 * 4096 + 100] = bytes(100)
+    path.write_bytes(content)
+    monkeypatch.setattr(store_module, "CHECKED_BYTES", 100_000)
+
+    with opened(path) as store:
+        assert len(store.reader.rows().result()) == 20
+
+
+def test_a_store_in_memory_keeps_its_events_until_it_is_closed() -> None:
+    with opened(None) as store, opened(None) as other:
+        appends = [store.journal.append(turn(f"resp_{number}")) for number in range(100)]
+        reads = [store.reader.events("resp_0") for _ in range(100)]
+        for append in appends:
+            append.result()
+        there = (len(store.reader.rows(limit=200).result()), {len(read.result()) for read in reads} <= {0, 7})
+        elsewhere = other.reader.rows().result()
+        swept = store.journal.expire(2001, limit=10_000).result()
+        other.reader.ping().result()
+        same = store.reader.same_file()
+
+    assert (there, elsewhere, swept, same) == ((100, True), [], 800, True)
+
+
+def test_what_is_queued_in_memory_is_stored_when_it_is_closed() -> None:
+    with opened(None) as store:
+        appends = [store.journal.append(turn(f"resp_{number}")) for number in range(100)]
+
+    assert [append.exception() for append in appends] == [None] * 100
+
+
+def test_a_vacuum_gives_back_the_room_of_what_was_removed_and_keeps_the_order(path: Path) -> None:
+    order = "SELECT rowid, originator_id, originator_version FROM stored_events ORDER BY rowid"
+    with opened(path) as store:
+        for number in range(50):
+            large = created(f"resp_{number}", text="x" * 20_000)
+            store.journal.append(recorded(f"resp_{number}", large, FAILED))
+        store.journal.append([]).result()
+        while store.journal.expire(2001).result():
+            pass
+    before = (path.stat().st_size, execute(path, order))
+
+    freed = vacuum(path)
+
+    assert (path.stat().st_size + freed, execute(path, order)) == before
+    assert freed > 900_000
+    with opened(path) as store:
+        assert len(store.reader.rows(limit=100).result()) == 50
+
+
+def test_a_store_with_a_server_is_not_vacuumed(path: Path) -> None:
+    in_use = f"^The event store '{path}' is in use by process"
+
+    with opened(path), closing(StoreLock(path)), pytest.raises(StorageError, match=in_use):
+        vacuum(path)
+
+
+def test_what_is_not_there_is_not_vacuumed(path: Path) -> None:
+    with pytest.raises(StorageError, match=f"^There is no event store at '{path}'"):
+        vacuum(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "bug"),
+    [
+        ((3, 6, 23), False),
+        ((3, 7, 0), True),
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 9), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 52, 0), False),
+    ],
+)
+def test_the_versions_with_the_wal_bug_are_known(version: tuple[int, ...], bug: bool) -> None:
+    assert has_wal_reset_bug(version) == bug
 
 
 def test_a_command_reads_while_the_server_writes(path: Path) -> None:

@@ -1,0 +1,112 @@
+"""Removes the content of expired responses from the log, in small steps on the writer's thread (D-14)."""
+
+import json
+import logging
+from collections.abc import Set
+from hashlib import sha256
+from typing import NamedTuple
+
+from eventsourcing.persistence import StoredEvent
+from eventsourcing.sqlite import SQLiteCursor
+
+from adapters.eventstore.codec import EventMapper
+from adapters.eventstore.redaction import without_content
+from adapters.eventstore.sqlite import EventRecorder
+from domain.errors import StorageError
+from domain.events import ContentExpired, Recorded
+
+log = logging.getLogger("turnlog")
+
+_DUE = """
+    SELECT response_id, last_version FROM responses
+    WHERE NOT expired AND expires_at < :now_s AND status IN ('persisted', 'failed')
+        AND response_id NOT IN (SELECT value FROM json_each(:spare))
+    ORDER BY expires_at, response_id LIMIT 1
+"""
+_EVENTS = """
+    SELECT originator_id, originator_version, topic, state FROM stored_events
+    WHERE originator_id = :response_id AND originator_version > :after
+    ORDER BY originator_version LIMIT :limit
+"""
+_REPLACE = """
+    UPDATE stored_events SET state = :state
+    WHERE originator_id = :response_id AND originator_version = :version
+"""
+
+
+class _Place(NamedTuple):
+    """How far a response is done: its events up to `version` are."""
+
+    response_id: str
+    version: int
+
+
+_NOWHERE = _Place("", 0)
+
+
+class ContentSweep:
+    """Goes through the expired responses, oldest first.
+
+    A long response takes several steps; its last one appends `ContentExpired`. A sweep that was interrupted
+    begins that response again, and what is done is left as it is.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._mapper = EventMapper()
+        self._reached = _NOWHERE
+        self._in_write_ahead_log = True  # of an earlier process, perhaps
+
+    def step(self, now_s: int, *, spare: Set[str], limit: int) -> int:
+        """Go through at most `limit` events in one transaction; 0 when there is nothing left.
+
+        Args:
+            spare: responses to leave alone.
+        """
+        done = 0
+        reached, self._reached = self._reached, _NOWHERE
+        with self._recorder.datastore.transaction(commit=True) as cursor:
+            while done < limit and (due := self._due(cursor, now_s, spare)):
+                after = reached.version if reached.response_id == due.response_id else 0
+                reached = self._expire(cursor, due, after, now_s, limit - done)
+                done += reached.version - after
+        self._reached = reached
+        # The pages that were replaced still stand in the write-ahead log.
+        if done:
+            self._in_write_ahead_log = True
+        elif self._in_write_ahead_log:
+            self._in_write_ahead_log = not self._recorder.empty_write_ahead_log()
+        return done
+
+    def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
+        """The expired response that is next, with the last version it has."""
+        cursor.execute(_DUE, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
+        row = cursor.fetchone()
+        return row and _Place(*row)
+
+    def _expire(self, cursor: SQLiteCursor, due: _Place, after: int, now_s: int, limit: int) -> _Place:
+        """Go through the next events of a response, at most `limit`; how far it is done then."""
+        cursor.execute(_EVENTS, {"response_id": due.response_id, "after": after, "limit": limit})
+        rows = cursor.fetchall()
+        for row in rows:
+            self._remove_content(cursor, StoredEvent(*row))
+        reached = after + len(rows)
+        if reached == due.version:
+            reached += 1
+            expired = Recorded(due.response_id, reached, ContentExpired(at_ms=now_s * 1000))
+            self._recorder._insert_events(cursor, [self._mapper.to_stored_event(expired)])
+        return _Place(due.response_id, reached)
+
+    def _remove_content(self, cursor: SQLiteCursor, stored: StoredEvent) -> None:
+        try:
+            recorded = self._mapper.to_domain_event(stored)
+        except StorageError:
+            # Which of it is content cannot be told, and the other responses must not wait for it.
+            log.exception("[store] the content of an expired event stays")
+            return
+        if recorded.event.expired_sha256:
+            return
+        event = without_content(recorded.event, sha256(stored.state).hexdigest())
+        marker = self._mapper.to_stored_event(Recorded(recorded.response_id, recorded.version, event))
+        place = {"response_id": marker.originator_id, "version": marker.originator_version}
+        cursor.execute(_REPLACE, {**place, "state": marker.state})

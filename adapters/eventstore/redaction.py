@@ -1,0 +1,85 @@
+"""What is left of an event when its response's time is over: that it happened and when, not what was said."""
+
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from domain.events import (
+    ContentExpired,
+    GenerationStarted,
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    PersistHardTimedOut,
+    ReasoningDropped,
+    ResponseCreated,
+    ResponseEvent,
+    TurnCommitted,
+    TurnFailed,
+    TurnPersisted,
+)
+from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from domain.tokens import PromptRecord
+
+
+def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
+    """The event without what the client or the model said; `sha256` is of the bytes it was stored as.
+
+    An event that has no content stays as it is.
+    """
+    gone: dict[str, Any]
+    match event:
+        case TurnPersisted() | PersistHardTimedOut() | ContentExpired():
+            return event
+        case ResponseCreated():
+            return _blank_request(event, sha256)
+        case GenerationStarted(prompt=prompt):
+            # The digest goes too: whoever guesses the prompt could prove it by it.
+            gone = {"prompt": PromptRecord(tokens=prompt.tokens, digest="", suffix=b"")}
+        case ItemOpened() | ItemClosed():
+            gone = {"item": _blank(event.item)}
+        case ItemExtended():
+            gone = {"deltas": (), "logprobs": ()}
+        case ReasoningDropped():
+            gone = {"text": ""}
+        case TurnCommitted():
+            gone = {"output_ids": None}
+        case TurnFailed():
+            gone = {"message": "", "calls": (), "output_ids": None}
+        case _:
+            assert_never(event)
+    return replace(event, expired_sha256=sha256, **gone)
+
+
+def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
+    """What stays is listed, not what goes: a field that is new one day goes until someone decides."""
+    return ResponseCreated(
+        at_ms=event.at_ms,
+        expired_sha256=sha256,
+        response_id=event.response_id,
+        model=event.model,
+        input=(),
+        sampling=replace(event.sampling, stop=()),
+        expires_at=event.expires_at,
+        instance_id=event.instance_id,
+        boot_id=event.boot_id,
+        owner=event.owner,
+        previous_response_id=event.previous_response_id,
+        max_output_tokens=event.max_output_tokens,
+        store=event.store,
+        wire_version=event.wire_version,
+    )
+
+
+def _blank(item: Item) -> Item:
+    match item:
+        case MessageItem():
+            return MessageItem(item.id, item.status, "")
+        case ReasoningItem():
+            return ReasoningItem(item.id, "")
+        case FunctionCallItem():
+            return FunctionCallItem(item.id, item.call_id, "", "", item.status)
+        case CustomCallItem():
+            return CustomCallItem(item.id, item.call_id, "", "", item.status)
+        case _:
+            assert_never(item)
