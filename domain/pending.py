@@ -1,0 +1,137 @@
+"""The writes that have not settled: those in flight, and a marker for each that is past its hard limit.
+
+"The write" of a response is the append that holds its `TurnCommitted` (D-13, section 9.3). One tracker
+stands beside each store (R-127). Times are Unix milliseconds and come in as arguments.
+"""
+
+import math
+from collections import OrderedDict
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+SWEEP_VISITS = 64
+"""How many markers one marking looks at, so that its cost does not grow with their number (R-134)."""
+
+Write = TypeVar("Write")
+
+
+class Sizes(NamedTuple):
+    """How much a tracker holds: writes in flight, live markers, known expiries (R-137)."""
+
+    writes: int
+    markers: int
+    expiries: int
+
+
+class _InFlight(NamedTuple, Generic[Write]):
+    write: Write
+    earliest_expiry_ms: float | None
+
+
+class _Marker(Struct):
+    """Lives until `expires_ms`, which each question about it moves on by `ttl_ms`, never past `cap_ms`."""
+
+    ttl_ms: float
+    cap_ms: float
+    expires_ms: float = 0.0
+
+    def slide(self, now_ms: int) -> None:
+        self.expires_ms = min(now_ms + self.ttl_ms, self.cap_ms)
+
+    def lives(self, now_ms: int) -> bool:
+        return now_ms < self.expires_ms
+
+
+class PendingWrites(Generic[Write]):
+    """What is known of writes that the store has not confirmed, by the response they belong to.
+
+    A `Write` is whatever its owner can wait for; nothing here looks inside. A marker costs a few numbers,
+    whatever the turn behind it was, and goes by itself when its time is over.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: dict[str, _InFlight[Write]] = {}
+        # Ordered by their last use: what nobody asks about drifts to the old end, where the sweep begins.
+        self._markers: OrderedDict[str, _Marker] = OrderedDict()
+
+    def __contains__(self, response_id: object) -> bool:
+        """Whether anything is known of a write of this response. Changes nothing."""
+        return response_id in self._in_flight or response_id in self._markers
+
+    def register(self, response_id: str, write: Write, earliest_expiry_ms: float | None) -> None:
+        """A write was started; it can be found at once (R-128).
+
+        Args:
+            earliest_expiry_ms: when the response or the first of its chain expires, so that the write is
+                of no use any more; None if that is not known (R-129).
+        """
+        self._in_flight[response_id] = _InFlight(write, earliest_expiry_ms)
+
+    def settle(self, response_id: str, write: Write) -> None:
+        """The write has landed or failed, in time or late; nothing is kept of it (R-128, R-133)."""
+        known = self._in_flight.get(response_id)
+        if known and known.write is write:
+            del self._in_flight[response_id]
+        self._markers.pop(response_id, None)
+
+    def hard_time_out(self, response_id: str, *, now_ms: int, ttl_ms: float) -> bool:
+        """Let go of a write that is wedged and leave a marker in its place (R-130, R-131).
+
+        Args:
+            ttl_ms: how long the marker lives after its last use; at most to the write's earliest expiry.
+
+        Returns:
+            Whether there was such a write in flight.
+        """
+        self._sweep(now_ms, SWEEP_VISITS)
+        wedged = self._in_flight.pop(response_id, None)
+        if wedged is None:
+            return False
+        known = wedged.earliest_expiry_ms
+        marker = _Marker(ttl_ms, math.inf if known is None else known)
+        marker.slide(now_ms)
+        self._markers[response_id] = marker
+        self._markers.move_to_end(response_id)
+        return True
+
+    def in_flight(self, response_id: str) -> Write | None:
+        """The write of the response that is in flight, if there is one."""
+        known = self._in_flight.get(response_id)
+        return known.write if known else None
+
+    def refresh_marker(self, response_id: str, *, now_ms: int) -> bool:
+        """Whether the response has a live marker; being asked for, it then lives on (R-132)."""
+        marker = self._markers.get(response_id)
+        if marker is None:
+            return False
+        if not marker.lives(now_ms):
+            del self._markers[response_id]
+            return False
+        marker.slide(now_ms)
+        self._markers.move_to_end(response_id)
+        return True
+
+    def earliest_expiry_ms(self, response_id: str, *, now_ms: int) -> float | None:
+        """From when on the write is of no use; 0 = it is so already, None = unknown (R-135).
+
+        Changes nothing. A dead marker counts as expired: an answer must not go back from 404 to 503.
+        """
+        if known := self._in_flight.get(response_id):
+            return known.earliest_expiry_ms
+        if marker := self._markers.get(response_id):
+            return marker.cap_ms if marker.lives(now_ms) else 0
+        return None
+
+    def sizes(self, *, now_ms: int) -> Sizes:
+        """How much is held; dead markers are swept first."""
+        self._sweep(now_ms, len(self._markers))
+        expiries = sum(known.earliest_expiry_ms is not None for known in self._in_flight.values())
+        return Sizes(len(self._in_flight), len(self._markers), expiries)
+
+    def _sweep(self, now_ms: int, visits: int) -> None:
+        """Drop the dead among the oldest markers. The limit is on visits, not on what is dropped."""
+        for response_id in list(islice(self._markers, visits)):
+            if not self._markers[response_id].lives(now_ms):
+                del self._markers[response_id]
