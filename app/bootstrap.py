@@ -5,19 +5,27 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from adapters.eventstore.store import open_sqlite
+from adapters.eventstore.lock import StoreLock
+from adapters.eventstore.store import open_memory, open_sqlite
 from adapters.openai.frames import Framer
 from adapters.scripted.engine import ScriptedEngine
 from adapters.system import SystemClock, SystemIds
 from app.chains import Chains
+from app.health import Health
 from app.live import LiveTurn
 from app.models import Models, ServedModel
+from app.persistence import NoRetains, PendingAppends, Persistence
 from app.readings import Readings
+from app.recovery import recover
+from app.running import Limits
 from app.service import Service
 from app.settings import Settings, SettingsError, parse_models
+from app.sweep import sweep
 from app.turns import Turns
+from domain.pending import PendingWrites
 from domain.ports import EventJournal, InferenceEngine
 
 log = logging.getLogger("turnlog")
@@ -89,25 +97,55 @@ def assemble(
     """
     for engine in engines.values():
         resources.callback(engine.close)
-    journal, reader = open_sqlite(settings.db)
+    lock = _lock(settings, resources)
+    if lock:
+        journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
+    else:
+        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
     resources.callback(journal.close)
     resources.callback(reader.close)
     clock = SystemClock()
     live: dict[str, LiveTurn] = {}
+    pending: PendingAppends = PendingWrites()
     models = Models(
         ServedModel(name, engine, instance_id=number, registered_s=int(time.time()))
         for number, (name, engine) in enumerate(engines.items(), start=1)
     )
     turns = Turns(
         models=models,
-        chains=Chains(reader, live, clock, max_length=settings.max_chain_length),
+        chains=Chains(reader, live, pending, clock, max_length=settings.max_chain_length),
         live=live,
-        journal=wrap_journal(journal),
+        persistence=Persistence(wrap_journal(journal), pending, NoRetains(), live, clock),
         reader=reader,
+        load=journal,
         clock=clock,
         ids=SystemIds(clock),
         new_framer=Framer,
         boot_id=str(uuid.uuid4()),
+        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
+        strict=settings.durability == "strict",
     )
-    readings = Readings(reader, live, clock)
-    return Service(models=models, turns=turns, readings=readings, heartbeat_s=settings.heartbeat_s)
+    return Service(
+        models=models,
+        turns=turns,
+        readings=Readings(reader, live, pending, clock),
+        health=Health(models, reader, journal),
+        heartbeat_s=settings.heartbeat_s,
+        recover=partial(recover, journal, reader, clock),
+        sweep=partial(sweep, journal, live, clock),
+        announce=lock.describe if lock else lambda _: None,
+    )
+
+
+def _lock(settings: Settings, resources: ExitStack) -> StoreLock | None:
+    """The lock on the store's file; None if the store is in memory.
+
+    Raises:
+        StorageError: another server has it.
+    """
+    if settings.in_memory:
+        return None
+    lock = StoreLock(settings.db)
+    resources.callback(lock.close)
+    return lock

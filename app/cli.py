@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -16,11 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from adapters.eventstore.store import open_reader
+from adapters.eventstore.store import open_reader, vacuum
 from adapters.openai.events import event_object
 from app.bootstrap import Progress as ProgressCallback
 from app.bootstrap import load_engines, pull_default_model
-from app.server import open_socket, serve
+from app.server import open_socket, serve, url
 from app.settings import Settings, SettingsError, load_settings
 from app.timeline import timeline
 from domain.errors import ResponseNotFoundError, ResponsesError
@@ -60,7 +61,9 @@ def main() -> None:
 
 
 db_option = click.option(
-    "--db", metavar="PATH", help="The file that holds the log (default: in the user's data directory)."
+    "--db",
+    metavar="PATH",
+    help="The file that holds the log (default: in the user's data directory); :memory: keeps nothing.",
 )
 
 
@@ -82,15 +85,12 @@ def serve_command(**options: Any) -> None:
         with open_socket(settings.host, settings.port) as listener:
             with progress_bar() as progress:
                 engines = load_engines(settings, progress)
-            host, port = listener.getsockname()[:2]
-            asyncio.run(
-                serve(settings, engines, listener, lambda: announce(settings, host, port, list(engines)))
-            )
+            ready = partial(announce, settings, url(listener), list(engines))
+            asyncio.run(serve(settings, engines, listener, ready))
 
 
-def announce(settings: Settings, host: str, port: int, models: list[str]) -> None:
+def announce(settings: Settings, address: str, models: list[str]) -> None:
     """Say where the server answers and give a line to try."""
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     body = msgspec.json.encode({"model": models[0], "input": "What is the capital of France?"}).decode()
     out.print(f"turnlog serves [bold]{', '.join(models)}[/] on [bold]{address}[/], log in {settings.db}")
     out.print("Try:")
@@ -134,6 +134,15 @@ def pull_model(name: str) -> None:
     with refusing(), progress_bar() as progress:
         folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
     out.print(f"{name} is in {folder}", highlight=False)
+
+
+@main.command("vacuum")
+@db_option
+def vacuum_store(db: str | None) -> None:
+    """Give back the disk space of expired responses; the server must be stopped."""
+    with refusing():
+        freed_bytes = vacuum(database(db))
+    out.print(f"{freed_bytes:,} bytes are free again", highlight=False)
 
 
 @main.command("log")

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from domain.ports import EngineFinal, EngineOutput
+from domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
 
 class EngineStream:
@@ -18,23 +18,42 @@ class EngineStream:
         self._arrived: deque[EngineOutput] = deque()
         self._wake_scheduled = False
         self._news = asyncio.Event()
+        self._drop: Callable[[CacheHandle], None] | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
+        if self._drop:
+            self._discard(output, self._drop)
+            return
         self._arrived.append(output)
         # The output is queued before the flag is read, so a wake-up that is under way will find it.
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon_threadsafe(self._wake)
 
+    def abandon(self, drop: Callable[[CacheHandle], None]) -> None:
+        """Take no more outputs; the handles of those that still come are dropped."""
+        self._drop = drop
+        while self._arrived:
+            self._discard(self._arrived.popleft(), drop)
+
+    def _discard(self, output: EngineOutput, drop: Callable[[CacheHandle], None]) -> None:
+        if isinstance(output, End | Cancelled) and output.cache is not None:
+            drop(output.cache)
+
     def _wake(self) -> None:
         self._wake_scheduled = False
         self._news.set()
 
-    async def outputs(self) -> AsyncIterator[EngineOutput]:
-        """The turn's outputs as they come; the last is an `EngineFinal`."""
+    async def outputs(self, limit_s: float) -> AsyncIterator[EngineOutput]:
+        """The turn's outputs as they come; the last is an `EngineFinal`.
+
+        Raises:
+            TimeoutError: none came for `limit_s` seconds.
+        """
         while True:
-            await self._news.wait()
+            async with asyncio.timeout(limit_s):
+                await self._news.wait()
             self._news.clear()
             while self._arrived:
                 output = self._arrived.popleft()

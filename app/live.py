@@ -20,6 +20,9 @@ class FrameLog:
         self._closed = False
         self._news = asyncio.Event()
 
+    def __len__(self) -> int:
+        return len(self._frames)
+
     def __getitem__(self, number: int) -> bytes:
         return self._frames[number]
 
@@ -74,7 +77,7 @@ class LiveTurn:
         self.ended = asyncio.Event()
         self.settled = asyncio.Event()
         self.abort_reason: FailureReason | None = None
-        self.on_abort: Callable[[], object] = lambda: None
+        self.on_abort: Callable[[], object] = _nothing_to_stop
         self._framer = framer
         self._tell(created)
 
@@ -92,7 +95,7 @@ class LiveTurn:
 
     def abort(self, reason: FailureReason) -> None:
         """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
-        if self.abort_reason is None and not self.ended.is_set():
+        if self.abort_reason is None and self.response.ended is None:
             self.abort_reason = reason
             self.on_abort()
 
@@ -105,6 +108,15 @@ class LiveTurn:
         return True
 
     def _tell(self, event: ResponseEvent) -> None:
-        self.frames.extend(self._framer.receive(event), closed=self._framer.closed)
-        if self._framer.closed:
+        self._publish(self._framer.receive(event), closed=self._framer.closed)
+
+    def _publish(self, frames: list[bytes], *, closed: bool) -> None:
+        self.frames.extend(frames, closed=closed)
+        if closed:
             self.ended.set()
+            # Whoever still reads the turn must not keep its run and its prompt in memory.
+            self.on_abort = _nothing_to_stop
+
+
+def _nothing_to_stop() -> None:
+    """What is called to stop a turn that is not running."""

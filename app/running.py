@@ -1,16 +1,17 @@
-"""One turn's run, from the queue for its lane to the write of its last event.
+"""One turn's run, from the queue for its lane to the start of its last write.
 
 It is a task of its own, so that a client that leaves ends it by a rule and not by accident.
 """
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from app.engine_stream import EngineStream
 from app.live import LiveTurn
-from app.persistence import TurnLog, follow
+from app.persistence import TurnLog
 from app.planning import Plan
 from domain.events import FailureReason, GenerationStarted, ResponseEvent, TurnFailed
 from domain.ports import (
@@ -30,22 +31,43 @@ log = logging.getLogger("turnlog")
 
 _MESSAGES: dict[FailureReason, str] = {
     "client_abort": "the client left before the turn was done",
+    "engine_timeout": "the engine did not answer in time",
     "stream_exhausted": "the engine stopped without an end",
     "cancelled": "the turn was cancelled",
     "shutting_down": "the server was shut down before the turn was done",
 }
 
 
+CANCEL_PATIENCE_S = 3.0
+"""How long an engine has to end a turn that was stopped, before the turn ends without it."""
+
+
+class Limits(NamedTuple):
+    """How long an engine may take: for the next token, the first one included, and for a whole turn."""
+
+    token_s: float
+    turn_s: float
+
+
 class TurnRun:
     """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one."""
 
     def __init__(
-        self, turn: LiveTurn, turn_log: TurnLog | None, plan: Plan, *, clock: Clock, ids: IdSource
+        self,
+        turn: LiveTurn,
+        turn_log: TurnLog | None,
+        plan: Plan,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
     ) -> None:
         self._turn = turn
         self._log = turn_log
         self._plan = plan
         self._clock = clock
+        self._limits = limits
+        self._watchdog = asyncio.timeout(limits.turn_s)
         self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
 
     async def run(self) -> None:
@@ -55,17 +77,14 @@ class TurnRun:
         except Exception as error:
             # A bug of ours, not the engine's; the client still gets its terminal.
             log.exception("[responses] the turn %s broke", self._turn.response.id)
-            if not self._turn.ended.is_set():
+            if self._turn.response.ended is None:
                 self._fail("error", str(error))
-        if self._log:
-            await follow(self._turn, self._log, self._clock)
 
     async def _run_in_lane(self) -> None:
         lane = self._plan.model.lane
         if not await self._enter(lane):
             return
         try:
-            self._turn.on_abort = self._cancel_generation
             await self._generate()
         finally:
             lane.release()
@@ -85,9 +104,6 @@ class TurnRun:
             task.uncancel()
         self._fail(self._turn.abort_reason)
         return False
-
-    def _cancel_generation(self) -> None:
-        self._plan.model.engine.cancel(self._turn.response.id)
 
     async def _generate(self) -> None:
         """Give the turn to the engine and take what comes back, until its end."""
@@ -113,8 +129,24 @@ class TurnRun:
             tools=plan.toolbox.offered,
         )
         plan.model.engine.submit(submission, stream.deliver)
-        async for output in stream.outputs():
-            self._take(output)
+        try:
+            async with self._watchdog:
+                self._turn.on_abort = self._stop_generation
+                async for output in stream.outputs(self._limits.token_s):
+                    self._take(output)
+        except TimeoutError:
+            # The engine hangs; the turn ends without it, and what it still says goes nowhere.
+            stream.abandon(plan.model.engine.drop)
+            plan.model.engine.cancel(created.response_id)
+            log.exception(
+                "[responses] the engine of model %s hangs at %s", plan.model.name, created.response_id
+            )
+            self._fail(self._turn.abort_reason or "engine_timeout")
+
+    def _stop_generation(self) -> None:
+        """Have the engine end the turn at its next safe point, and do not wait for that too long."""
+        self._plan.model.engine.cancel(self._turn.response.id)
+        self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
 
     def _take(self, output: EngineOutput) -> None:
         match output:
@@ -152,7 +184,11 @@ class TurnRun:
             return
         for event in events:
             self._turn.take(event)
-        if self._log:
+        if self._log is None:
+            return
+        if self._turn.response.ended is not None:
+            self._log.finish(self._turn, events)
+        else:
             self._log.keep(events)
 
     def _fail(self, reason: FailureReason, message: str | None = None) -> None:

@@ -35,6 +35,12 @@ def open_socket(host: str, port: int) -> socket.socket:
         ) from None
 
 
+def url(listener: socket.socket) -> str:
+    """The address of a listening socket as clients write it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 async def serve(
     settings: Settings,
     engines: dict[str, InferenceEngine],
@@ -51,6 +57,9 @@ async def serve(
     """
     with ExitStack() as resources:
         service = assemble(settings, engines, resources)
+        await service.recover()
+        sweeping = asyncio.create_task(service.sweep())
+        resources.callback(sweeping.cancel)
         config = uvicorn.Config(
             make_application(service, max_body_bytes=settings.max_body_bytes),
             http=CuttableProtocol,
@@ -63,7 +72,12 @@ async def serve(
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
         )
-        server = TurnlogServer(config, service.turns, ready, grace_s=settings.shutdown_grace_s)
+
+        def listening() -> None:
+            service.announce(url(listener))
+            ready()
+
+        server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
         await server.serve(sockets=[listener])
 
 

@@ -46,10 +46,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     cache: Path = msgspec.field(default_factory=default_cache)
     max_chain_length: Annotated[int, Meta(ge=1)] = 10_000
     max_body_bytes: Annotated[int, Meta(ge=1)] = 10 * 1024 * 1024
+    durability: Literal["best_effort", "strict"] = "best_effort"
+    max_queued_bytes: Annotated[int, Meta(ge=1)] = 64 * 1024 * 1024
+    token_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
+    turn_timeout_s: Annotated[float, Meta(gt=0)] = 3_600.0
     heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the log is not to be kept."""
+        return str(self.db) == IN_MEMORY
 
+
+IN_MEMORY = ":memory:"
 PREFIX = "TURNLOG_"
 _LISTS = ("model",)
 
@@ -134,6 +144,11 @@ def persist_hard_limit_s() -> float:
     return _seconds("MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS", default_ms=60_000, zero_allowed=True)
 
 
+def marker_ttl_ms() -> float:
+    """How long a wedged write is remembered after somebody last asked for it (R-136)."""
+    return _milliseconds("MLX_HARD_TIMEOUT_MARKER_TTL_MS", default_ms=300_000, zero_allowed=True)
+
+
 def drain_limit_s() -> float:
     """How long a reader may leave a stream's bytes untaken before it is dropped (R-310)."""
     return _seconds("MLX_SSE_DRAIN_TIMEOUT_MS", default_ms=30_000)
@@ -147,11 +162,15 @@ def retention_s() -> int:
 
 
 def _seconds(variable: str, *, default_ms: float, zero_allowed: bool = False) -> float:
-    """A limit in milliseconds, read anew at each use so that it can be changed meanwhile (R-395, R-396)."""
+    return _milliseconds(variable, default_ms=default_ms, zero_allowed=zero_allowed) / 1000
+
+
+def _milliseconds(variable: str, *, default_ms: float, zero_allowed: bool) -> float:
+    """A limit, read anew at each use so that it can be changed meanwhile (R-395, R-396)."""
     value = _finite(os.environ.get(variable, ""))
     if value is None or value < 0 or (value == 0 and not zero_allowed):
-        return default_ms / 1000
-    return value / 1000
+        return default_ms
+    return value
 
 
 def _finite(text: str) -> float | None:

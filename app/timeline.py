@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from domain.events import (
+    ContentExpired,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -43,7 +44,8 @@ def timeline(events: Sequence[Recorded]) -> Table:
     for recorded, status in _states(events):
         elapsed_s = (recorded.event.at_ms - events[0].event.at_ms) / 1000
         state = Text(status or "", style=_COLOURS[status] if status else "")
-        table.add_row(str(recorded.version), f"+{elapsed_s:.3f}s", state, Text(describe(recorded.event)))
+        what = "expired" if recorded.event.expired_sha256 else describe(recorded.event)
+        table.add_row(str(recorded.version), f"+{elapsed_s:.3f}s", state, Text(what))
     return table
 
 
@@ -84,6 +86,8 @@ def describe(event: ResponseEvent) -> str:  # noqa: PLR0911  # one sentence for 
             return f"stored after {write_ms:.1f} ms"
         case PersistHardTimedOut(after_ms=after_ms):
             return f"not stored after {after_ms / 1000:.0f} s; the write may still land"
+        case ContentExpired():
+            return "the response had expired; its content was removed"
 
 
 def _kind(item: Item) -> str:

@@ -6,22 +6,24 @@ there on whatever happens is an event (D-26). `app.running` takes it from here t
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from app.chains import Chains
 from app.live import LiveTurn
 from app.models import Models
-from app.persistence import TurnLog
+from app.persistence import Persistence
 from app.planning import Plan, make_plan
-from app.running import TurnRun
+from app.running import Limits, TurnRun
 from app.settings import retention_s
-from domain.errors import ShuttingDownError
+from app.strict import StrictTurn
+from domain.errors import ShuttingDownError, StorageUnavailableError
 from domain.events import ResponseCreated, Sampling
 from domain.ids import IdKind
 from domain.inputs import ItemReference
 from domain.items import Item
-from domain.ports import Clock, EventJournal, EventReader, Framer, IdSource
+from domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
 from domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
 from domain.retention import expires_at
 
@@ -54,22 +56,28 @@ class Turns:
         models: Models,
         chains: Chains,
         live: dict[str, LiveTurn],
-        journal: EventJournal,
+        persistence: Persistence,
         reader: EventReader,
+        load: JournalLoad,
         clock: Clock,
         ids: IdSource,
         new_framer: Callable[[], Framer],
         boot_id: str,
+        limits: Limits,
+        strict: bool,
     ) -> None:
         self._models = models
         self.chains = chains
         self._live = live
-        self._journal = journal
+        self._persistence = persistence
         self._reader = reader
+        self._load = load
         self._clock = clock
         self._ids = ids
         self._new_framer = new_framer
         self._boot_id = boot_id
+        self._limits = limits
+        self._strict = strict
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
 
@@ -82,20 +90,28 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         model = self._models.find(request.model)
+        if request.store and not self._load.accepts_new:
+            raise StorageUnavailableError
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id)
         items = await self._referenced(request)
         plan = await asyncio.to_thread(make_plan, model, request, chain, items, asked_ms)
         self._refuse_if_shutting_down()
-        return self._set_running(self._created(response_id, request, plan), plan)
+        created = self._created(response_id, request, plan)
+        # One number is all that the turn's last write will know of the chain (R-126, R-352).
+        expires_at_s = min(each.expires_at for each in (created, *(link.created for link in chain)))
+        return self._set_running(created, plan, earliest_expiry_ms=expires_at_s * 1000)
 
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
         for turn in list(self._live.values()):
             turn.abort("shutting_down")
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                if self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._persistence.until_settled()
 
     def _refuse_if_shutting_down(self) -> None:
         if self._shutting_down:
@@ -158,16 +174,19 @@ class Turns:
         changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
         return replace(resolved, **changed)
 
-    def _set_running(self, created: ResponseCreated, plan: Plan) -> LiveTurn:
-        turn = LiveTurn(created, self._new_framer())
+    def _set_running(self, created: ResponseCreated, plan: Plan, *, earliest_expiry_ms: int) -> LiveTurn:
+        strict = (
+            StrictTurn(created, self._new_framer, self._clock) if self._strict and created.store else None
+        )
+        turn = strict or LiveTurn(created, self._new_framer())
         # A turn that is not to be stored leaves no event, only what its readers read (D-30).
-        turn_log = TurnLog(turn.response.id, self._journal) if created.store else None
-        run = TurnRun(turn, turn_log, plan, clock=self._clock, ids=self._ids)
-        if turn_log:
-            turn_log.keep([created])
+        written = strict.written if strict else None
+        turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
+        run = TurnRun(turn, turn_log, plan, clock=self._clock, ids=self._ids, limits=self._limits)
         self._live[turn.response.id] = turn
         task = asyncio.create_task(run.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._live.pop(turn.response.id))
+        if turn_log is None:  # else its last write lets it go
+            task.add_done_callback(lambda _: self._live.pop(created.response_id))
         return turn

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -48,12 +49,15 @@ def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
 
 
 @contextmanager
-def serving(database: Path, *arguments: str, **environ: str) -> Iterator[RunningServer]:
+def serving(
+    database: Path, *arguments: str, stderr: IO[str] | None = None, **environ: str
+) -> Iterator[RunningServer]:
     """`turnlog serve` on a free port, until the block is left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "serve", "--port", "0", "--db", str(database), *arguments],
         env=os.environ | {"COLUMNS": "300"} | environ,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:

@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -16,6 +17,7 @@ from adapters.mlx.guide import GuideCompiler, MlxGuide
 from adapters.mlx.model import LoadedModel, load
 from adapters.mlx.prompt import PromptRenderer
 from adapters.mlx.runtime import mx
+from domain.errors import ShuttingDownError
 from domain.messages import Message
 from domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
 from domain.tokens import TokenIds
@@ -80,6 +82,12 @@ class MlxEngine:
 
     def cancel(self, turn_id: str) -> None:
         self._ask(partial(Batch.cancel, turn_id=turn_id))
+
+    def ping(self) -> Future[None]:
+        answer: Future[None] = Future()
+        if not self._ask(lambda _: answer.set_result(None)):
+            answer.set_exception(ShuttingDownError())
+        return answer
 
     def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
         return _ours(handle).common_prefix(prompt.ids)

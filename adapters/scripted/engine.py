@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -120,8 +121,9 @@ class ScriptedEngine:
             reads_images=True,
         )
         self._turns: dict[str, _Turn] = {}
+        self._pings: list[Future[None]] = []
         self._closed = False
-        # Guards the two above; notified when the engine thread has to look at them again.
+        # Guards the three above; notified when the engine thread has to look at them again.
         self._changed = Condition()
         self._thread = Thread(target=self._play, name="scripted-engine", daemon=True)
         self._thread.start()
@@ -192,6 +194,17 @@ class ScriptedEngine:
                 turn.cancelled = True
                 self._changed.notify()
 
+    def ping(self) -> Future[None]:
+        """Resolved before the next round of steps."""
+        answer: Future[None] = Future()
+        with self._changed:
+            if self._closed:
+                answer.set_exception(ShuttingDownError())
+            else:
+                self._pings.append(answer)
+                self._changed.notify()
+        return answer
+
     def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
         """How many tokens `prompt` and what the handle has read begin with."""
         return tokens.common_prefix(_own(handle).ids, prompt.ids)
@@ -224,6 +237,8 @@ class ScriptedEngine:
         """Wait for turns that have something to do; none means that the engine is closed."""
         with self._changed:
             while True:
+                while self._pings:
+                    self._pings.pop().set_result(None)
                 now_s = monotonic()
                 due = [turn for turn in self._turns.values() if turn.due_s <= now_s or turn.cancelled]
                 if due or self._closed:

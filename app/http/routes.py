@@ -88,9 +88,9 @@ async def read_response(response_id: str, request: HttpRequest, service: Service
     if turn := service.readings.live(response_id):
         log = turn.frames
     else:
-        events = await service.readings.events(response_id)
+        story = await service.readings.story(response_id)
         log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, [recorded.event for recorded in events]), closed=True)
+        log.extend(await asyncio.to_thread(frames, story), closed=True)
     obfuscated = _flag(request, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())
@@ -139,6 +139,14 @@ async def health() -> Json:
     return {"status": "ok"}
 
 
+@get("/health/ready")
+async def ready(service: Service) -> Response[Json]:
+    """Whether the server can take turns, and if not, why."""
+    problems = await service.health.problems()
+    status = "unavailable" if problems else "ok"
+    return Response({"status": status, "problems": problems}, status_code=503 if problems else 200)
+
+
 @route("/", http_method=["GET", "HEAD"], status_code=200)
 async def root() -> Json:
     """What answers here (R-007, D-16)."""
@@ -153,5 +161,6 @@ ROUTES: list[ControllerRouterHandler] = [
     list_models,
     read_model,
     health,
+    ready,
     root,
 ]

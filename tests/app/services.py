@@ -1,6 +1,7 @@
 """A service in the test's own loop: the scripted engine, real SQLite, and journals that can fail."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
@@ -12,7 +13,7 @@ from app import bootstrap
 from app.service import Service
 from app.settings import Settings
 from domain.errors import StorageError
-from domain.events import Recorded, ResponseEvent
+from domain.events import Recorded, ResponseEvent, TurnCommitted
 from domain.messages import Message
 from domain.ports import EventJournal
 from domain.request import TurnRequest
@@ -28,13 +29,16 @@ def asked(text: str, **fields: Any) -> TurnRequest:
 
 @asynccontextmanager
 async def running(
-    folder: Path, script: dict[str, Any] = SCRIPT, wrap: WrapJournal = lambda journal: journal
+    folder: Path,
+    script: dict[str, Any] = SCRIPT,
+    wrap: WrapJournal = lambda journal: journal,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
     """A service that plays the script; `wrap` comes between it and its journal."""
     engine = ScriptedEngine.load(write_script(folder, script))
-    settings = Settings(db=folder / "turnlog.db")
     with ExitStack() as resources:
-        service = bootstrap.assemble(settings, {"scripted": engine}, resources, wrap_journal=wrap)
+        chosen = Settings(**{"db": folder / "turnlog.db"} | settings)
+        service = bootstrap.assemble(chosen, {"scripted": engine}, resources, wrap_journal=wrap)
         yield service
         await service.turns.shut_down(60)
 
@@ -50,21 +54,24 @@ class HeldJournal:
         self._journal = journal
         self._holds = holds
         self._held: list[tuple[Sequence[Recorded], Future[None]]] = []
-        self._arrived: dict[type, asyncio.Event] = {}
+        self._counts: Counter[type] = Counter()
+        self._news = asyncio.Event()
 
     def append(self, events: Sequence[Recorded]) -> Future[None]:
         """Hold the append back, or pass it on."""
-        for recorded in events:
-            self._seen(type(recorded.event)).set()
+        self._counts.update(type(recorded.event) for recorded in events)
+        self._news.set()
+        self._news = asyncio.Event()
         behind = bool(self._held)
         if behind or any(isinstance(recorded.event, self._holds) for recorded in events):
             self._held.append((events, Future()))
             return self._held[-1][1]
         return self._journal.append(events)
 
-    async def until(self, kind: type[ResponseEvent]) -> None:
-        """Wait until an event of that kind was handed over."""
-        await self._seen(kind).wait()
+    async def until(self, kind: type[ResponseEvent], times: int = 1) -> None:
+        """Wait until so many events of that kind were handed over."""
+        while self._counts[kind] < times:
+            await self._news.wait()
 
     def land(self) -> None:
         """Let all that is held back land, in order."""
@@ -77,8 +84,19 @@ class HeldJournal:
         """Close the journal behind."""
         self._journal.close()
 
-    def _seen(self, kind: type) -> asyncio.Event:
-        return self._arrived.setdefault(kind, asyncio.Event())
+
+class Held:
+    """Makes the journal of a service one that holds appends back, by default those of commits."""
+
+    journal: HeldJournal
+
+    def __init__(self, holds: type[ResponseEvent] = TurnCommitted) -> None:
+        self._holds = holds
+
+    def __call__(self, journal: EventJournal) -> EventJournal:
+        """Come between turns and journal."""
+        self.journal = HeldJournal(journal, self._holds)
+        return self.journal
 
 
 class RefusingJournal:

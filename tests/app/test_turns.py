@@ -16,11 +16,10 @@ from domain.errors import (
 )
 from domain.events import PersistHardTimedOut, TurnCommitted, TurnFailed, TurnPersisted
 from domain.lifecycle import Status
-from domain.ports import EventJournal
 from domain.response import api_status, fold_stored
 from domain.tokens import rebuild_prompt
 from tests.app.scripts import HELLO, entry
-from tests.app.services import HeldJournal, RefusingJournal, asked, running
+from tests.app.services import Held, RefusingJournal, asked, running
 
 ONE_BY_ONE = {"concurrency": 1, "turns": [entry("hang", {"text": "Hel"}, {"hang": True}), HELLO]}
 
@@ -164,16 +163,6 @@ async def test_a_write_that_is_refused_leaves_the_answer_and_is_logged(
             await service.readings.events(turn.response.id)
     messages = [record.message for record in caplog.records if record.levelno == logging.ERROR]
     assert messages == [f"[responses] the turn {turn.response.id} could not be stored"]
-
-
-class Held:
-    """Makes the journal of a service a held one, and keeps hold of it."""
-
-    journal: HeldJournal
-
-    def __call__(self, journal: EventJournal) -> EventJournal:
-        self.journal = HeldJournal(journal, TurnCommitted)
-        return self.journal
 
 
 async def test_a_write_that_takes_too_long_is_an_event_and_may_still_land(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from openai import OpenAI
 
@@ -11,7 +12,7 @@ from tests.serving import RunningServer, serving, turnlog
 from tests.tiny_model import make_tiny_model
 
 
-def environ(model_cache: Path) -> dict[str, str]:
+def environ(model_cache: Path) -> dict[str, Any]:
     """The model's cache, and no signs of life in the streams, however busy the machine is."""
     return {"TURNLOG_CACHE": str(model_cache), "TURNLOG_HEARTBEAT_S": "3600"}
 

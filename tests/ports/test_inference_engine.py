@@ -218,6 +218,20 @@ def test_a_guide_beyond_the_limits_is_refused(
         engine.compile(guide)
 
 
+def test_an_engine_gives_a_sign_of_life_while_it_works(engine: InferenceEngine) -> None:
+    outputs = Outputs()
+    engine.submit(submission(engine, [Message("user", "hang")], budget=400), outputs.deliver)
+    outputs.next()
+
+    engine.ping().result(timeout=60)
+
+    engine.cancel("turn")
+    final = outputs.all()[-1]
+    assert isinstance(final, Cancelled)
+    if final.cache:
+        engine.drop(final.cache)
+
+
 def test_an_engine_says_what_is_fixed_about_it(engine: InferenceEngine) -> None:
     info = engine.info
 

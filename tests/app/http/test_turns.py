@@ -238,8 +238,11 @@ def test_a_client_that_leaves_a_stream_ends_its_turn(http: httpx.Client) -> None
     """R-370, G-134, D-25, field reports D14, E10."""
     body = {"model": "scripted", "input": "hang", "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
-        first = next(answer.iter_text())
-        response_id = json.loads(first.split("data: ")[1].split("\n")[0])["response"]["id"]
+        chunks = answer.iter_text()
+        told = next(chunks)
+        while "output_text.delta" not in told:
+            told += next(chunks)
+    response_id = json.loads(told.split("data: ")[1].split("\n")[0])["response"]["id"]
 
     events = read_stream(http.get(f"/v1/responses/{response_id}?stream=true").content)
 
