@@ -156,9 +156,7 @@ class StorageTimeoutError(UnavailableError):
     code = "storage_timeout"
 
     def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"The response '{response_id}' is still being written. Retry with the same id."
-        )
+        super().__init__(f"The response '{response_id}' is still being written. Retry with the same id.")
 
 
 class StorageUnavailableError(UnavailableError):

@@ -60,10 +60,14 @@ def _read_frame(frame: str) -> Json:
 
 def _has_other_tools(event: Json) -> bool:
     """Whether the event is of tools that the Open Responses schema has no words for."""
-    response = event.get("response", {})
-    items = [event.get("item", {}), *response.get("output", ())]
-    kinds = {item.get("type") for item in items} | {tool["type"] for tool in response.get("tools", ())}
-    return "custom_tool_call" in event["type"] or bool(kinds - {None, *_SCHEMA_KINDS})
+    kind = event.get("item", {}).get("type", "message")
+    named = "custom_tool_call" in event["type"] or kind not in _SCHEMA_KINDS
+    return named or ("response" in event and not _fits_the_schema(event["response"]))
+
+
+def _fits_the_schema(response: Json) -> bool:
+    kinds = {item["type"] for item in response["output"]} | {tool["type"] for tool in response["tools"]}
+    return kinds <= _SCHEMA_KINDS
 
 
 _SCHEMA_KINDS = {"message", "reasoning", "function_call", "function"}
@@ -74,7 +78,8 @@ def check_response(body: Json) -> Json:
 
     Those that did not fail must fit the SDK's types too; it knows none of our failure reasons.
     """
-    schema.ResponseResource.model_validate(body)
+    if _fits_the_schema(body):
+        schema.ResponseResource.model_validate(body)
     if body["status"] not in ("failed", "cancelled"):
         _sdk_response().validate_python(body)
     never_null = (
