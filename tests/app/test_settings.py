@@ -75,7 +75,7 @@ def test_a_wrong_declaration_is_refused(declared: tuple[str, ...]) -> None:
 def test_a_time_limit_that_does_not_parse_counts_as_not_set(
     monkeypatch: pytest.MonkeyPatch, text: str | None, expected: float
 ) -> None:
-    """R-394 … R-397: kind A."""
+    """R-394, R-395, R-396, R-397: kind A, read anew at each use."""
     if text is not None:
         monkeypatch.setenv("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", text)
         monkeypatch.setenv("MLX_POST_COMMIT_PERSIST_TIMEOUT_MS", text)

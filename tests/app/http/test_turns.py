@@ -160,6 +160,7 @@ def test_a_turn_that_is_not_to_be_stored_cannot_be_found_afterwards(http: httpx.
 
 
 def test_the_log_of_a_turn_tells_its_life(http: httpx.Client) -> None:
+    """R-142, R-143, R-347, R-348, R-349: what it was asked, and which model of which process answered."""
     body = create(http, "hi", seed=7)
 
     log = http.get(f"/v1/responses/{body['id']}/events").json()
@@ -175,6 +176,8 @@ def test_the_log_of_a_turn_tells_its_life(http: httpx.Client) -> None:
         "response.committed.v1",
     ]
     assert log["data"][0]["data"]["sampling"] == {"temperature": 1.0, "top_p": 1.0, "seed": 7}
+    assert log["data"][0]["data"]["instance_id"] == 1
+    assert len(log["data"][0]["data"]["boot_id"]) == 36
     assert all(entry["time"].endswith("Z") for entry in log["data"])
 
 
