@@ -5,8 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -48,11 +48,16 @@ def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@contextmanager
-def serving(
-    database: Path, *arguments: str, stderr: IO[str] | None = None, **environ: str
-) -> Iterator[RunningServer]:
+def serving(database: Path, *arguments: str, **environ: str) -> AbstractContextManager[RunningServer]:
     """`turnlog serve` on a free port, until the block is left."""
+    return started(database, arguments, environ)
+
+
+@contextmanager
+def started(
+    database: Path, arguments: Sequence[str], environ: Mapping[str, str], stderr: IO[str] | None = None
+) -> Iterator[RunningServer]:
+    """As `serving`; what the server says of errors goes to `stderr`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "serve", "--port", "0", "--db", str(database), *arguments],
         env=os.environ | {"COLUMNS": "300"} | environ,

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from openai import OpenAI
 
@@ -12,7 +11,7 @@ from tests.serving import RunningServer, serving, turnlog
 from tests.tiny_model import make_tiny_model
 
 
-def environ(model_cache: Path) -> dict[str, Any]:
+def environ(model_cache: Path) -> dict[str, str]:
     """The model's cache, and no signs of life in the streams, however busy the machine is."""
     return {"TURNLOG_CACHE": str(model_cache), "TURNLOG_HEARTBEAT_S": "3600"}
 

@@ -4,7 +4,6 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -29,7 +28,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServe
         ]
     }
     arguments = ("--engine", "scripted", "--script", str(write_script(folder, script)))
-    environ: dict[str, Any] = {"TURNLOG_HEARTBEAT_S": "0.02", "MLX_SSE_DRAIN_TIMEOUT_MS": "100"}
+    environ = {"TURNLOG_HEARTBEAT_S": "0.02", "MLX_SSE_DRAIN_TIMEOUT_MS": "100"}
     with serving(folder / "turnlog.db", *arguments, **environ) as running:
         yield running
 
