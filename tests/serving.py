@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ def serving(database: Path, *arguments: str, **environ: str) -> AbstractContextM
 
 @contextmanager
 def started(
-    database: Path, arguments: Sequence[str], environ: Mapping[str, str], stderr: IO[str] | None = None
+    database: Path, arguments: Sequence[str], environ: dict[str, str], stderr: IO[str] | None = None
 ) -> Iterator[RunningServer]:
     """As `serving`; what the server says of errors goes to `stderr`."""
     process = subprocess.Popen(
