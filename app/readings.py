@@ -44,8 +44,8 @@ class Readings:
             ResponseNotFoundError: there is none, it has expired, or its end could not be stored.
             StorageTimeoutError: its end is still being written.
         """
-        events = [recorded.event for recorded in await self.events(response_id)]
-        if fold_stored(events).ended is None:
+        events = [recorded.event for recorded in await self._stored(response_id)]
+        if not events or fold_stored(events).ended is None:
             if response_id in self._pending:
                 raise StorageTimeoutError(response_id)
             raise ResponseNotFoundError(response_id)
@@ -60,9 +60,16 @@ class Readings:
         turn = self.live(response_id)
         if turn and turn.response.ended is not None:
             await turn.until_settled(chain_write_wait_s())
-        events = await asyncio.wrap_future(self._reader.events(response_id))
-        if not events or _expires_at(events[0]) <= self._clock.now_ms() // 1000:
+        events = await self._stored(response_id)
+        if not events:
             raise ResponseNotFoundError(response_id)
+        return events
+
+    async def _stored(self, response_id: str) -> list[Recorded]:
+        """The stored events; none if there are none or the response has expired."""
+        events = await asyncio.wrap_future(self._reader.events(response_id))
+        if events and _expires_at(events[0]) <= self._clock.now_ms() // 1000:
+            return []
         return events
 
 
