@@ -7,6 +7,7 @@ so that it can be seen and run again. A stored commit is persisted already, and 
 import asyncio
 import logging
 
+from domain.errors import StorageError
 from domain.events import Recorded, TurnFailed, merged
 from domain.ports import Clock, EventJournal, EventReader
 from domain.response import fold
@@ -16,30 +17,32 @@ log = logging.getLogger("turnlog")
 
 
 async def recover(journal: EventJournal, reader: EventReader, clock: Clock) -> int:
-    """End every unfinished turn of the log as `server_restart`; how many there were.
+    """End every unfinished turn of the log as `server_restart`; how many were ended.
 
-    Call it before any turn of this process begins: it cannot tell a running turn from a lost one.
+    Call it before any turn of this process begins: it cannot tell a running turn from a lost one. A turn
+    that cannot be read is logged and left, for the others and for an operator.
 
     Raises:
-        StorageError: the log cannot be read or written.
+        StorageError: the log cannot be read or written at all.
     """
     lost = await asyncio.wrap_future(reader.unfinished())
-    for response_id in lost:
+    return sum([await _end(response_id, journal, reader, clock) for response_id in lost])
+
+
+async def _end(response_id: str, journal: EventJournal, reader: EventReader, clock: Clock) -> bool:
+    failed = TurnFailed(
+        at_ms=clock.now_ms(),
+        reason="server_restart",
+        message="the server stopped before the turn was done",
+    )
+    try:
         stored = await asyncio.wrap_future(reader.events(response_id))
-        failed = TurnFailed(
-            at_ms=clock.now_ms(),
-            reason="server_restart",
-            message="the server stopped before the turn was done",
-        )
-        ending = epilogue(fold(recorded.event for recorded in stored), failed)
-        version = stored[-1].version
-        await asyncio.wrap_future(
-            journal.append(
-                [
-                    Recorded(response_id, version + place, event)
-                    for place, event in enumerate(merged(ending), start=1)
-                ]
-            )
-        )
-        log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
-    return len(lost)
+        ending = merged(epilogue(fold(recorded.event for recorded in stored), failed))
+        first = stored[-1].version + 1
+        records = [Recorded(response_id, version, event) for version, event in enumerate(ending, start=first)]
+        await asyncio.wrap_future(journal.append(records))
+    except StorageError:
+        log.exception("[responses] the turn %s was lost in a restart and cannot be ended", response_id)
+        return False
+    log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
+    return True

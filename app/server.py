@@ -15,6 +15,9 @@ from app.settings import Settings, SettingsError
 from app.turns import Turns
 from domain.ports import InferenceEngine
 
+BACKLOG = 2048
+"""Connections that may wait to be accepted; the system has a bound of its own."""
+
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that they close first and never meet a closing one."""
 
@@ -26,13 +29,19 @@ def open_socket(host: str, port: int) -> socket.socket:
         SettingsError: the address cannot be listened on, most often because it is in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # TCP by name: asyncio sends small frames at once (TCP_NODELAY) only on sockets that say what they are.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
+        listener.close()
         reason = error.strerror or str(error)
         raise SettingsError(
             f"cannot listen on {host}:{port}: {reason}; choose another address by --host and --port"
         ) from None
+    return listener
 
 
 def url(listener: socket.socket) -> str:

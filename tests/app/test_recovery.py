@@ -1,9 +1,12 @@
 """What a restart makes of the turns that were lost: each ends, once, and nothing else changes."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.eventstore.store import open_sqlite
 from adapters.system import SystemClock
@@ -74,3 +77,20 @@ async def test_a_turn_that_has_ended_is_left_as_it_is(
     tmp_path: Path, story: tuple[ResponseEvent, ...]
 ) -> None:
     assert await recovered(tmp_path / "log.db", *story) == list(story)
+
+
+async def test_a_turn_that_cannot_be_read_is_left_and_the_others_are_ended(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    journal, reader = open_sqlite(path)
+    for response_id in ("resp_1", "resp_2"):
+        created = Recorded(response_id, 1, replace(CREATED, response_id=response_id))
+        await asyncio.wrap_future(journal.append([created]))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE stored_events SET state = '{' WHERE originator_id = 'resp_1'")
+
+    ended = await recover(journal, reader, SystemClock())
+
+    left = await asyncio.wrap_future(reader.unfinished())
+    reader.close()
+    journal.close()
+    assert (ended, left) == (1, ["resp_1"])
