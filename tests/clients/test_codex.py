@@ -212,7 +212,9 @@ def test_a_tool_of_an_mcp_server_is_called_by_its_namespace(codex: Codex) -> Non
     """A2, A4, A13."""
     # TOML has JSON's strings and lists.
     command, arguments = json.dumps(sys.executable), json.dumps([str(MATH_SERVER)])
-    settings = ["-c", f"mcp_servers.math={{command={command}, args={arguments}}}"]
+    # Required: else Codex does not wait for a server that starts slowly on a busy machine.
+    waits = "required=true, startup_timeout_sec=60"
+    settings = ["-c", f"mcp_servers.math={{command={command}, args={arguments}, {waits}}}"]
 
     assert codex.ask("add by mcp", *settings) == [
         {
