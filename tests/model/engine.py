@@ -1,0 +1,85 @@
+"""An engine that says what the test makes it say."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from domain.messages import Message
+from domain.ports import (
+    CacheHandle,
+    Cancelled,
+    CompiledGuide,
+    Deliver,
+    EngineInfo,
+    EngineOutput,
+    Guide,
+    Prompt,
+    Submission,
+)
+from domain.tokens import TokenIds
+from domain.tools import Tool
+
+LANE = 2
+"""How many turns the engine runs at once; the others wait."""
+
+
+class PuppetEngine:
+    """The `InferenceEngine` of one process. If `obedient`, it ends a turn as soon as it is cancelled."""
+
+    def __init__(self) -> None:
+        self.info = EngineInfo(
+            model_fingerprint="m", tokenizer_fingerprint="t", context_window_tokens=None, concurrency=LANE
+        )
+        self.running: dict[str, Deliver] = {}
+        self.obedient = True
+
+    def say(self, turn_id: str, output: EngineOutput) -> None:
+        """Let it say something in a turn."""
+        self.running[turn_id](output)
+
+    def end(self, turn_id: str, output: EngineOutput) -> None:
+        """Let it say the last of a turn."""
+        self.running.pop(turn_id)(output)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
+    ) -> Prompt:
+        """One token a message."""
+        return Prompt(tuple(range(len(messages))))
+
+    def compile(self, guide: Guide) -> CompiledGuide:
+        """Nobody asks for it in the model."""
+        raise NotImplementedError
+
+    def submit(self, submission: Submission, deliver: Deliver) -> None:
+        """Begin a turn."""
+        self.running[submission.turn_id] = deliver
+
+    def cancel(self, turn_id: str) -> None:
+        """End the turn, if it is running and the engine is obedient."""
+        if self.obedient and turn_id in self.running:
+            self.end(turn_id, Cancelled())
+
+    def ping(self) -> Future[None]:
+        """Answered at once."""
+        answer: Future[None] = Future()
+        answer.set_result(None)
+        return answer
+
+    def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
+        """Nothing is cached."""
+        return 0
+
+    def size_bytes(self, handle: CacheHandle) -> int:
+        """Nothing is cached."""
+        return 0
+
+    def drop(self, handle: CacheHandle) -> None:
+        """Nothing is cached."""
+
+    def close(self) -> None:
+        """Nothing to close."""

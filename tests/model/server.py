@@ -1,0 +1,115 @@
+"""One server process on the model's disk: the real application code between a faulty store and a puppet."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from adapters.openai.frames import Framer
+from app.chains import Chains
+from app.live import LiveTurn
+from app.models import Models, ServedModel
+from app.persistence import PendingAppends, Persistence
+from app.readings import Readings
+from app.recovery import recover
+from app.running import Limits
+from app.sweep import sweep
+from app.turns import Turns
+from domain.pending import PendingWrites
+from domain.ports import IdSource
+from tests.model.engine import PuppetEngine
+from tests.model.store import Disk, Journal, Reader
+from tests.model.virtual_time import VirtualClock, VirtualLoop
+
+MODEL = "puppet"
+GRACE_S = 5.0
+"""How long a shutdown waits for turns and writes."""
+
+TOKEN_LIMIT_S, TURN_LIMIT_S = 600.0, 3_600.0
+
+_Result = TypeVar("_Result")
+
+
+class CountedRetains:
+    """The `Retains` of one process, which has one model: how often it was retained and retired by now."""
+
+    def __init__(self) -> None:
+        self.retained = 0
+        self.retired = 0
+
+    def retain(self, instance_id: int) -> None:
+        """One more."""
+        self.retained += 1
+
+    def release(self, instance_id: int) -> None:
+        """One less."""
+        self.retained -= 1
+
+    def retire(self, instance_id: int) -> bool:
+        """One more."""
+        self.retired += 1
+        return True
+
+    def unretire(self, instance_id: int) -> None:
+        """One less."""
+        self.retired -= 1
+
+
+class Server:
+    """A process, wired as `app.bootstrap` wires it, with its own event loop.
+
+    Args:
+        now_s: what its loop's time begins with.
+    """
+
+    def __init__(self, disk: Disk, ids: IdSource, now_s: float) -> None:
+        self.loop = VirtualLoop(now_s)
+        self.clock = VirtualClock(self.loop)
+        self.journal = Journal(disk)
+        self.reader = Reader(disk)
+        self.engine = PuppetEngine()
+        self.retains = CountedRetains()
+        self.pending: PendingAppends = PendingWrites()
+        self.live: dict[str, LiveTurn] = {}
+        self.persistence = Persistence(self.journal, self.pending, self.retains, self.live, self.clock)
+        self.turns = Turns(
+            models=Models([ServedModel(MODEL, self.engine, instance_id=1, registered_s=0)]),
+            chains=Chains(self.reader, self.live, self.pending, self.clock, max_length=100),
+            live=self.live,
+            persistence=self.persistence,
+            reader=self.reader,
+            load=self.journal,
+            clock=self.clock,
+            ids=ids,
+            new_framer=Framer,
+            boot_id="boot",
+            limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
+            strict=False,
+        )
+        self.readings = Readings(self.reader, self.live, self.pending, self.clock)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the beginning of all."""
+        return self.loop.time()
+
+    def ask(self, what: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+        """Begin something, and let it come as far as it comes at once."""
+        task = self.loop.create_task(what)
+        self.loop.run_for()
+        return task
+
+    def start(self) -> "asyncio.Task[int]":
+        """Recover what an earlier process left; then take turns."""
+        return self.ask(recover(self.journal, self.reader, self.clock))
+
+    def sweep(self) -> None:
+        """Let expired content go, from now on and every few minutes."""
+        self.ask(sweep(self.journal, self.live, self.clock))
+
+    def die(self) -> None:
+        """Be gone: no line of this process has an effect any more."""
+        self.journal.crashed = True
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_for()
+        self.loop.close()
