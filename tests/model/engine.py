@@ -33,12 +33,14 @@ class PuppetEngine:
         self.obedient = True
 
     def say(self, turn_id: str, output: EngineOutput) -> None:
-        """Let it say something in a turn."""
-        self.running[turn_id](output)
+        """Let it say something in a turn, if it was not cancelled while time passed."""
+        if deliver := self.running.get(turn_id):
+            deliver(output)
 
     def end(self, turn_id: str, output: EngineOutput) -> None:
-        """Let it say the last of a turn."""
-        self.running.pop(turn_id)(output)
+        """Let it say the last of a turn, if it was not cancelled while time passed."""
+        if deliver := self.running.pop(turn_id, None):
+            deliver(output)
 
     def render(
         self,
