@@ -1,0 +1,73 @@
+"""What the commands share: where they print, how they refuse, which file they read."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from app.bootstrap import Progress as ProgressCallback
+from app.settings import SettingsError, load_settings
+from domain.errors import ResponsesError
+
+EXIT_REFUSED = 2
+"""Something about the call or its surroundings is wrong, and the one line on stderr says what."""
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def fail(message: str) -> NoReturn:
+    """One clear line, and the exit code for it."""
+    err.print(f"[bold red]turnlog:[/] {message}", highlight=False)
+    sys.exit(EXIT_REFUSED)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn what the service refuses into one line."""
+    try:
+        yield
+    except (SettingsError, ResponsesError) as error:
+        fail(str(error))
+
+
+db_option = click.option(
+    "--db",
+    metavar="PATH",
+    help="The file that holds the log (default: in the user's data directory); :memory: keeps nothing.",
+)
+
+
+@contextmanager
+def progress_bar() -> Iterator[ProgressCallback]:
+    """A bar that shows what is being prepared, on a terminal; plain lines elsewhere."""
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
+    )
+    task = bar.add_task("preparing", total=1.0)
+    told: set[str] = set()
+
+    def progress(what: str, done: float) -> None:
+        if err.is_terminal:
+            bar.start()
+            bar.update(task, description=what, completed=done)
+        elif what not in told:
+            told.add(what)
+            err.print(f"{what} …", highlight=False)
+
+    try:
+        yield progress
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def database(option: str | None) -> Path:
+    """The log that a reading command reads."""
+    return load_settings(os.environ, {"db": option}).db

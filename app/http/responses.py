@@ -1,0 +1,115 @@
+"""The routes of responses: run a turn, read it, stream it again, list its events."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any
+
+from litestar import MediaType, Request, Response, get, post
+from litestar.datastructures import State
+from litestar.exceptions import MethodNotAllowedException
+
+from adapters.litestar.stream import FrameStream, finishes_first
+from adapters.openai.errors import error_envelope
+from adapters.openai.events import event_list
+from adapters.openai.frames import frames, heartbeat, obfuscate
+from adapters.openai.request import decode_request
+from adapters.openai.response import response_object
+from app.http.errors import UnsupportedMediaTypeError, failed_turn
+from app.live import FrameLog, LiveTurn
+from app.service import Service
+from app.settings import drain_limit_s
+from domain.errors import InvalidRequestError
+from domain.events import TurnFailed
+
+Json = dict[str, Any]
+HttpRequest = Request[None, None, State]
+
+
+@post("/v1/responses", status_code=200)
+async def create_response(request: HttpRequest, service: Service) -> Response[Any]:
+    """Run a turn; answer with its response object or, with `stream`, with its frames."""
+    if request.content_type[0] != MediaType.JSON:
+        raise UnsupportedMediaTypeError(request.content_type[0])
+    command = decode_request(await request.body(), request.headers)
+    turn = await service.turns.begin(command)
+    leave = partial(turn.abort, "client_abort")
+    if command.stream:
+        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
+        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave)
+    if not await finishes_first(turn.ended.wait(), request.receive):
+        leave()
+        await turn.ended.wait()
+    return _answer(turn)
+
+
+def _answer(turn: LiveTurn) -> Response[Json]:
+    ended = turn.response.ended
+    if isinstance(ended, TurnFailed):
+        return failed_turn(ended, turn.response.id)
+    return Response(response_object(turn.response))
+
+
+async def tell(
+    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
+) -> AsyncIterator[bytes]:
+    """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
+    number = start - 1
+    async for told in log.read(start, silence_s=heartbeat_s):
+        if not told:
+            yield heartbeat(log[1], number)
+            continue
+        number += len(told)
+        yield b"".join(obfuscate(frame, secrets.choice) for frame in told) if obfuscated else b"".join(told)
+
+
+@get("/v1/responses")
+async def upgrade_required(request: HttpRequest) -> Response[Any]:
+    """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
+    if "upgrade" not in request.headers:
+        raise MethodNotAllowedException(headers={"Allow": "POST"})
+    body = error_envelope(
+        "invalid_request_error",
+        "WebSocket mode is not supported; send POST /v1/responses.",
+        code="upgrade_not_supported",
+    )
+    return Response(body, status_code=426)
+
+
+@get("/v1/responses/{response_id:str}")
+async def read_response(response_id: str, request: HttpRequest, service: Service) -> Response[Any]:
+    """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
+    if not _flag(request, "stream"):
+        return Response(response_object(await service.readings.response(response_id)))
+    start = _starting_after(request.query_params) + 1
+    if turn := service.readings.live(response_id):
+        log = turn.frames
+    else:
+        story = await service.readings.story(response_id)
+        log = FrameLog()
+        log.extend(await asyncio.to_thread(frames, story), closed=True)
+    obfuscated = _flag(request, "include_obfuscation")
+    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(told, drain_limit_s=drain_limit_s())
+
+
+def _flag(request: HttpRequest, name: str) -> bool:
+    return request.query_params.get(name, "").lower() in ("true", "1")
+
+
+def _starting_after(query: Mapping[str, str]) -> int:
+    """The number of the last frame the client has; -1 if it has none."""
+    text = query.get("starting_after", "-1")
+    try:
+        return max(int(text), -1)
+    except ValueError:
+        raise InvalidRequestError(
+            f"starting_after is {text!r}; it must be the sequence_number of a frame", param="starting_after"
+        ) from None
+
+
+@get("/v1/responses/{response_id:str}/events")
+async def read_events(response_id: str, service: Service) -> Json:
+    """The stored events of a response, in order."""
+    return event_list(await service.readings.events(response_id))

@@ -1,0 +1,79 @@
+"""What the domain needs of the world: an engine that makes tokens, a log that keeps events, time and ids.
+
+Synchronous on purpose: what takes time answers by a `Future` or by a callback, and each adapter says
+which thread it answers on.
+"""
+
+from domain.ports.chance import (
+    Clock,
+    IdSource,
+)
+from domain.ports.engine import (
+    CacheHandle,
+    CallGuide,
+    Cancelled,
+    CompiledGuide,
+    Deliver,
+    End,
+    EngineCall,
+    EngineChunk,
+    EngineFailed,
+    EngineFinal,
+    EngineInfo,
+    EngineOutput,
+    Exhausted,
+    FinishReason,
+    Guide,
+    InferenceEngine,
+    JsonGuide,
+    Prompt,
+    ReasoningChunk,
+    Submission,
+    TextChunk,
+)
+from domain.ports.log import (
+    ContentExpirer,
+    EventJournal,
+    EventReader,
+    JournalLoad,
+    ResponseRow,
+)
+from domain.ports.models import (
+    Retains,
+)
+from domain.ports.wire import (
+    Framer,
+)
+
+__all__ = [
+    "CacheHandle",
+    "CallGuide",
+    "Cancelled",
+    "Clock",
+    "CompiledGuide",
+    "ContentExpirer",
+    "Deliver",
+    "End",
+    "EngineCall",
+    "EngineChunk",
+    "EngineFailed",
+    "EngineFinal",
+    "EngineInfo",
+    "EngineOutput",
+    "EventJournal",
+    "EventReader",
+    "Exhausted",
+    "FinishReason",
+    "Framer",
+    "Guide",
+    "IdSource",
+    "InferenceEngine",
+    "JournalLoad",
+    "JsonGuide",
+    "Prompt",
+    "ReasoningChunk",
+    "ResponseRow",
+    "Retains",
+    "Submission",
+    "TextChunk",
+]

@@ -1,0 +1,210 @@
+"""The engine port: what makes tokens."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from domain.events import Sampling
+from domain.items import Logprob
+from domain.messages import Message
+from domain.tokens import TokenIds
+from domain.tools import Tool
+from domain.usage import Timing
+
+FinishReason = Literal["stop", "length", "tool_calls", "error"]
+
+
+class EngineInfo(Struct, frozen=True):
+    """What is fixed about an engine from the moment it serves.
+
+    `context_window_tokens` is None when the engine does not know it (then nothing is checked, R-238);
+    `concurrency` is how many turns it runs at once, 1 = one after the other (R-079). A fingerprint
+    changes when, and only when, the weights or the tokenizer do.
+    """
+
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    context_window_tokens: int | None
+    concurrency: int
+    reads_images: bool = False
+
+
+class Prompt(Struct, frozen=True):
+    """A rendered conversation: token ids in the order the model reads them.
+
+    An engine may return a subclass that carries more for its own use.
+    """
+
+    ids: TokenIds
+
+
+class CacheHandle(Protocol):
+    """What an engine knows of a sequence it has read. Opaque: only the engine that made it looks inside."""
+
+
+class TextChunk(Struct, frozen=True):
+    """Some of the answer, as the model said it; never empty. `logprobs` of its tokens, if asked for."""
+
+    text: str
+    logprobs: tuple[Logprob, ...] = ()
+
+
+class ReasoningChunk(Struct, frozen=True):
+    """Some of the model's thinking; never empty."""
+
+    text: str
+
+
+class EngineCall(Struct, frozen=True):
+    """A tool call found in the answer, `arguments` as JSON text.
+
+    Only those whose `status` is "ok" are offered to the client; another status says what is wrong.
+    """
+
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str = "ok"
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """The engine is done with a turn. `text` and `thinking` are authoritative over the chunks.
+
+    `cache` is what the engine now knows of prompt and answer; whoever takes it must `drop` it.
+    """
+
+    finish_reason: FinishReason
+    text: str
+    prompt_tokens: int
+    output_tokens: int
+    thinking: str | None = None
+    tool_calls: tuple[EngineCall, ...] = ()
+    cached_tokens: int | None = None
+    reasoning_tokens: int = 0
+    timing: Timing = Timing()
+    output_ids: TokenIds | None = None
+    alone: bool | None = None
+    cache: CacheHandle | None = None
+
+
+class EngineFailed(Struct, frozen=True):
+    """Something raised in the engine; the turn is over."""
+
+    message: str
+
+
+class Exhausted(Struct, frozen=True):
+    """The engine's stream stopped without an end; the turn is over (R-318)."""
+
+
+class Cancelled(Struct, frozen=True):
+    """The turn was cancelled and is over. `cache` is what had been read so far, if it is worth keeping."""
+
+    cache: CacheHandle | None = None
+
+
+EngineChunk = TextChunk | ReasoningChunk
+EngineFinal = End | EngineFailed | Exhausted | Cancelled
+EngineOutput = EngineChunk | EngineFinal
+
+Deliver = Callable[[EngineOutput], None]
+"""Takes a turn's outputs in order, the last an `EngineFinal`. Called on an engine's thread; never blocks."""
+
+
+class JsonGuide(Struct, frozen=True):
+    """The answer must be JSON: any object if `schema` is None, else what the schema describes.
+
+    With `tools` it may be a call of one of them instead, or several calls if `many`.
+    """
+
+    schema: dict[str, Any] | None
+    tools: tuple[Tool, ...] = ()
+    many: bool = True
+
+
+class CallGuide(Struct, frozen=True):
+    """The answer must be a call of one of `tools`, or several calls if `many`."""
+
+    tools: tuple[Tool, ...]
+    many: bool
+
+
+Guide = JsonGuide | CallGuide
+
+
+class CompiledGuide(Protocol):
+    """A guide made ready for use. Opaque: only the engine that compiled it looks inside."""
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """A turn for the engine. What `warm` and the prompt have in common at their start is not read again.
+
+    `tools` are those the prompt was rendered with: calls are looked for only if there are any.
+    """
+
+    turn_id: str
+    prompt: Prompt
+    sampling: Sampling
+    output_budget_tokens: int
+    warm: CacheHandle | None = None
+    guide: CompiledGuide | None = None
+    tools: tuple[Tool, ...] = ()
+
+
+class InferenceEngine(Protocol):
+    """Makes tokens. Keeps no conversation and decides nothing about caches: that is policy (app)."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What is fixed about this engine."""
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
+    ) -> Prompt:
+        """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
+
+        Args:
+            tools: what the model may call.
+            thinking: whether the model shall think before it answers; None leaves it to the template.
+            recorded: the ids the model itself produced for the assistant message at an index. They are
+                used in place of its text, where the template allows it, so that a prompt extends what
+                the model has already read.
+
+        Raises:
+            InvalidRequestError: the model's template refuses the conversation.
+        """
+
+    def compile(self, guide: Guide) -> CompiledGuide:
+        """Make a guide ready for any number of turns. Any thread; may take a while.
+
+        Raises:
+            InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.
+        """
+
+    def submit(self, submission: Submission, deliver: Deliver) -> None:
+        """Start a turn and return at once. Every output, failures included, goes to `deliver`."""
+
+    def cancel(self, turn_id: str) -> None:
+        """End a turn at the next safe point; its last output is then `Cancelled`. Unknown ids are ignored."""
+
+    def ping(self) -> Future[None]:
+        """Resolved by the engine's thread between two of its steps: a sign of life."""
+
+    def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
+        """How many tokens at the beginning of `prompt` the handle spares the engine."""
+
+    def size_bytes(self, handle: CacheHandle) -> int:
+        """Memory the handle holds."""
+
+    def drop(self, handle: CacheHandle) -> None:
+        """Give the handle's memory back. A handle is dropped once, and not used afterwards."""
+
+    def close(self) -> None:
+        """End running turns as cancelled, free the model and stop the engine's threads."""

@@ -1,0 +1,116 @@
+"""The log's ports: what keeps events, and what reads them."""
+
+from collections.abc import Sequence, Set
+from concurrent.futures import Future
+from typing import Protocol
+
+from msgspec import Struct
+
+from domain.events import Outcome, Recorded
+from domain.items import Item
+
+
+class ResponseRow(Struct, frozen=True, kw_only=True):
+    """What a list shows of a response: its row in the read model, written with the events it comes from.
+
+    `status` is the lifecycle's; `outcome` is how a turn that stands ended, `reason` why one failed.
+    `expired` is whether its content was removed (D-14).
+    """
+
+    response_id: str
+    previous_response_id: str | None
+    owner: str
+    model: str
+    status: str
+    outcome: Outcome | None
+    reason: str | None
+    created_ms: int
+    expires_at: int
+    last_version: int
+    expired: bool = False
+
+
+class EventJournal(Protocol):
+    """Takes events for the store, in order, without making the caller wait."""
+
+    def append(self, events: Sequence[Recorded]) -> Future[None]:
+        """Store all of `events` or none; resolved once they are durable.
+
+        A store that is locked or gives no clear answer is asked until the append has settled, however long
+        that takes; what was appended later waits behind it. The future fails with
+
+        - `StorageConflictError`: a version is not the one after the last of its response;
+        - `StorageRefusedError`: the store is full, read-only or corrupt;
+        - `StorageError`: the events cannot be stored at all, or the journal was closed.
+
+        Then nothing of the append is stored, and what is appended to its responses after it fails for
+        the same reason. An append that begins where the failed one began, or before, is a new try.
+        """
+
+    def close(self) -> None:
+        """Write what is queued, as far as the store takes it in time, then stop."""
+
+
+class JournalLoad(Protocol):
+    """How far a journal is behind with its writes. Any thread; never waits."""
+
+    @property
+    def accepts_new(self) -> bool:
+        """Whether new turns may begin; an append of a running one is taken all the same."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much memory the appends that have not settled take, roughly."""
+
+    def oldest_queued_s(self) -> float:
+        """How long the oldest of them has waited; 0 when there is none."""
+
+
+class ContentExpirer(Protocol):
+    """Removes the content of responses whose time is over (D-14)."""
+
+    def expire(self, now_s: int, *, spare: Set[str] = frozenset(), limit: int = ...) -> Future[int]:
+        """Take one small step and return how many events it went through; 0 when there is nothing left.
+
+        A response that expired before `now_s` and has ended gets a `ContentExpired`, and its events lose
+        their content but keep their places. Call it again until it returns 0.
+
+        Args:
+            spare: responses to leave alone, because more events of theirs will be appended.
+            limit: how many events one step may go through.
+        """
+
+
+class EventReader(Protocol):
+    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`."""
+
+    def events(self, response_id: str) -> Future[list[Recorded]]:
+        """All events of a response in order; empty if there is no such response."""
+
+    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+        """The events of a response and its ancestors, oldest response first, in one query, without deltas.
+
+        A chain ends before the first ancestor that is not there or whose content was removed: the oldest
+        response returned then names it as its `previous_response_id`. At most `limit` + 1 responses are read.
+        """
+
+    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
+        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
+
+    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
+        """The newest responses first; with `status`, those in that state, or with that outcome or reason."""
+
+    def unfinished(self) -> Future[list[str]]:
+        """The ids of the responses that have neither been committed nor failed, oldest first."""
+
+    def ping(self) -> Future[None]:
+        """Resolved once the store has answered."""
+
+    def same_file(self) -> bool:
+        """Whether the store's file is still the one that was opened.
+
+        A file that was deleted or replaced goes on taking writes that nobody will ever read.
+        """
+
+    def close(self) -> None:
+        """Stop the reader threads."""
