@@ -16,6 +16,7 @@ from app.settings import chain_write_wait_s
 from domain.continuation import check_chain, check_continuable
 from domain.conversation import Chain
 from domain.errors import ChainReadError, NotFoundError, PreviousResponseNotFoundError, StorageTimeoutError
+from domain.owners import LOCAL_OWNER
 from domain.ports import Clock, EventReader
 from domain.response import Response, fold_stored
 
@@ -118,8 +119,8 @@ class Chains:
         self._clock = clock
         self._max_length = max_length
 
-    async def resolve(self, previous_id: str | None) -> Chain:
-        """The responses that lead up to the new turn, oldest first; none if it starts a conversation.
+    async def resolve(self, previous_id: str | None, owner: str = LOCAL_OWNER) -> Chain:
+        """The responses that lead up to the new turn of `owner`, oldest first; none if it starts one.
 
         Raises:
             PreviousResponseNotFoundError, PreviousResponseNotCompletedError, ChainTooLongError: see
@@ -135,6 +136,8 @@ class Chains:
         # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
         awaited = previous_id in self.pending
         first = await self._look_up(previous_id)
+        if first.chain and first.chain[-1].created.owner != owner:
+            raise PreviousResponseNotFoundError(previous_id)
         return await self._after_a_miss(previous_id, first, awaited=awaited) if first.miss else first.chain
 
     async def _after_a_miss(self, previous_id: str, first: LookUp, *, awaited: bool) -> Chain:

@@ -23,6 +23,7 @@ from domain.events import ResponseCreated, Sampling
 from domain.ids import IdKind
 from domain.inputs import ItemReference
 from domain.items import Item
+from domain.owners import LOCAL_OWNER
 from domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
 from domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
 from domain.retention import expires_at
@@ -36,9 +37,6 @@ _SAMPLING_OPTIONS = (
     "stop",
     "top_logprobs",
 )
-
-LOCAL_OWNER = "local"
-"""Whose responses they are while there are no keys."""
 
 
 class Turns:
@@ -81,8 +79,8 @@ class Turns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
 
-    async def begin(self, request: TurnRequest) -> LiveTurn:
-        """Accept a turn and set it running.
+    async def begin(self, request: TurnRequest, owner: str = LOCAL_OWNER) -> LiveTurn:
+        """Accept a turn of `owner` and set it running.
 
         Raises:
             ResponsesError: the turn is refused; nothing has been recorded.
@@ -93,11 +91,11 @@ class Turns:
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
         response_id = self._ids.new_id(IdKind.RESPONSE)
-        chain = await self.chains.resolve(request.previous_response_id)
+        chain = await self.chains.resolve(request.previous_response_id, owner)
         items = await self._referenced(request)
         plan = await asyncio.to_thread(make_plan, model, request, chain, items, asked_ms)
         self._refuse_if_shutting_down()
-        created = self._created(response_id, request, plan)
+        created = self._created(response_id, request, plan, owner)
         # One number is all that the turn's last write will know of the chain (R-126, R-352).
         expires_at_s = min(each.expires_at for each in (created, *(link.created for link in chain)))
         return self._set_running(created, plan, earliest_expiry_ms=expires_at_s * 1000)
@@ -132,7 +130,7 @@ class Turns:
         now_s = self._clock.now_ms() // 1000
         return await asyncio.wrap_future(self._reader.items(wanted - live.keys(), now_s=now_s)) | live
 
-    def _created(self, response_id: str, request: TurnRequest, plan: Plan) -> ResponseCreated:
+    def _created(self, response_id: str, request: TurnRequest, plan: Plan, owner: str) -> ResponseCreated:
         now_ms = self._clock.now_ms()
         return ResponseCreated(
             at_ms=now_ms,
@@ -159,7 +157,7 @@ class Turns:
             retry_keys=request.retry_keys,
             instance_id=plan.model.instance_id,
             boot_id=self._boot_id,
-            owner=LOCAL_OWNER,
+            owner=owner,
         )
 
     def _sampling(self, request: TurnRequest) -> Sampling:

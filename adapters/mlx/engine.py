@@ -101,6 +101,9 @@ class MlxEngine:
         if not self._ask(lambda _: cache.drop()):
             cache.drop()
 
+    def release_memory(self) -> None:
+        self._ask(lambda _: mx.clear_cache())
+
     def close(self) -> None:
         with self._door:
             if not self._closed:

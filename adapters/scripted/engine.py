@@ -119,6 +119,8 @@ class ScriptedEngine:
             context_window_tokens=script.context_window,
             concurrency=script.concurrency,
             reads_images=True,
+            weight_bytes=script.weight_bytes,
+            kv_bytes_per_token=script.kv_bytes_per_token,
         )
         self._turns: dict[str, _Turn] = {}
         self._pings: list[Future[None]] = []
@@ -210,12 +212,15 @@ class ScriptedEngine:
         return tokens.common_prefix(_own(handle).ids, prompt.ids)
 
     def size_bytes(self, handle: CacheHandle) -> int:
-        """Four bytes a token."""
-        return 4 * len(_own(handle).ids)
+        """What the script says a token takes, else four bytes."""
+        return (self._info.kv_bytes_per_token or 4) * len(_own(handle).ids)
 
     def drop(self, handle: CacheHandle) -> None:
         """Forget what the handle has read; using it again raises `ValueError`."""
         _own(handle).drop()
+
+    def release_memory(self) -> None:
+        """Nothing is held for later use."""
 
     def close(self) -> None:
         """Cancel all turns and wait until their ends are delivered."""

@@ -93,11 +93,19 @@ class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole file. `concurrency` is how many turns run at once, `context_window` counts tokens."""
+    """A whole file. `concurrency` is how many turns run at once, `context_window` counts tokens.
+
+    `load_ms` is how long the model takes to load, `load_error` why it fails to; `weight_bytes` and
+    `kv_bytes_per_token` are what it claims of the memory (`EngineInfo`).
+    """
 
     turns: tuple[ScriptedTurn, ...]
     concurrency: Annotated[int, Meta(ge=1)] = 64
     context_window: Annotated[int, Meta(ge=1)] | None = None
+    load_ms: _AtMostADay = 0.0
+    load_error: str | None = None
+    weight_bytes: _Count = 0
+    kv_bytes_per_token: _Count = 0
 
     def turn_for(self, text: str) -> ScriptedTurn:
         """The first turn that fits `text`; when none does, one that fails and names the text."""
@@ -109,7 +117,12 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """SHA-256 in hex of what the script says, whatever way it is written."""
-        return sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        said = {
+            "turns": self.turns,
+            "concurrency": self.concurrency,
+            "context_window": self.context_window,
+        }
+        return sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
 def read_script(path: Path) -> Script:

@@ -38,9 +38,7 @@ from domain.ports.log import (
     JournalLoad,
     ResponseRow,
 )
-from domain.ports.models import (
-    Retains,
-)
+from domain.ports.models import ModelSource, Retains
 from domain.ports.wire import (
     Framer,
 )
@@ -70,6 +68,7 @@ __all__ = [
     "InferenceEngine",
     "JournalLoad",
     "JsonGuide",
+    "ModelSource",
     "Prompt",
     "ReasoningChunk",
     "ResponseRow",

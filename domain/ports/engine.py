@@ -21,7 +21,8 @@ class EngineInfo(Struct, frozen=True):
 
     `context_window_tokens` is None when the engine does not know it (then nothing is checked, R-238);
     `concurrency` is how many turns it runs at once, 1 = one after the other (R-079). A fingerprint
-    changes when, and only when, the weights or the tokenizer do.
+    changes when, and only when, the weights or the tokenizer do. `weight_bytes` is the memory that the
+    loaded model takes, `kv_bytes_per_token` what one token of a running turn adds; 0 is "next to nothing".
     """
 
     model_fingerprint: str
@@ -29,6 +30,8 @@ class EngineInfo(Struct, frozen=True):
     context_window_tokens: int | None
     concurrency: int
     reads_images: bool = False
+    weight_bytes: int = 0
+    kv_bytes_per_token: int = 0
 
 
 class Prompt(Struct, frozen=True):
@@ -205,6 +208,9 @@ class InferenceEngine(Protocol):
 
     def drop(self, handle: CacheHandle) -> None:
         """Give the handle's memory back. A handle is dropped once, and not used afterwards."""
+
+    def release_memory(self) -> None:
+        """Give memory that was freed but is still held for later use back to the system. Returns at once."""
 
     def close(self) -> None:
         """End running turns as cancelled, free the model and stop the engine's threads."""

@@ -1,6 +1,26 @@
-"""What the writes of turns need of the models."""
+"""What can be loaded, and what the writes of turns need of the models."""
 
 from typing import Protocol
+
+from domain.ports.engine import InferenceEngine
+
+
+class ModelSource(Protocol):
+    """A model that was declared, such as a folder or a script; nothing of it is in memory yet.
+
+    Two sources of the same thing are equal, so that names which mean the same share one model.
+    """
+
+    @property
+    def weight_bytes(self) -> int:
+        """About how much memory the model will take once it is loaded."""
+
+    def load(self) -> InferenceEngine:
+        """Load the model. Any thread; takes seconds, more for big models.
+
+        Raises:
+            EngineError: it cannot be used; the sentence names it and says what is wrong there.
+        """
 
 
 class Retains(Protocol):

@@ -83,5 +83,8 @@ class PuppetEngine:
     def drop(self, handle: CacheHandle) -> None:
         """Nothing is cached."""
 
+    def release_memory(self) -> None:
+        """Nothing is held."""
+
     def close(self) -> None:
         """Nothing to close."""
