@@ -16,6 +16,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+def physical_memory_bytes() -> int:
+    """How much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class SystemIds:
     """Ids and seeds that nobody can guess, the ids sorted by the time of `clock`."""
 

@@ -1,102 +1,63 @@
 """The composition root: the one place that knows which adapters a server is made of."""
 
+import asyncio
 import logging
-import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from adapters.eventstore.lock import StoreLock
+from adapters.eventstore.redaction import withheld
 from adapters.eventstore.store import open_memory, open_sqlite
+from adapters.keys import KeyFile, KeyRing
 from adapters.openai.frames import Framer
-from adapters.scripted.engine import ScriptedEngine
 from adapters.system import SystemClock, SystemIds
+from app.access import Access
+from app.audit.reading import Audit
 from app.chains import Chains
+from app.declared import memory_budget_bytes
 from app.health import Health
+from app.idle import IdleSweeper
 from app.live import LiveTurn
-from app.models import Models, ServedModel
-from app.persistence import NoRetains, PendingAppends, Persistence
+from app.measured_journal import MeasuredJournal
+from app.metrics import Metrics, Sources, WarmSize
+from app.models import Models
+from app.models.memory import Memory
+from app.observer import Observer
+from app.persistence import PendingAppends, Persistence
+from app.quotas import Quotas
 from app.readings import Readings
 from app.recovery import recover
+from app.replay import Replays
 from app.running import Limits
 from app.service import Service
-from app.settings import Settings, SettingsError, parse_models
+from app.sessions import Sessions, WarmPool
+from app.sessions.prints import KeyPrints
+from app.settings import Settings, idle_delay_s, most_waiting
 from app.sweep import sweep
 from app.turns import Turns
 from domain.pending import PendingWrites
-from domain.ports import EventJournal, InferenceEngine
+from domain.ports import Clock, EventJournal, ModelSource
 
 log = logging.getLogger("turnlog")
-
-DEFAULT_MODEL = "smollm2"
-SCRIPTED_MODEL = "scripted"
-
-Progress = Callable[[str, float], None]
-"""Told what is being prepared and how much of it is done, 0 … 1."""
-
-
-def pull_default_model(cache: Path, progress: Progress) -> Path:
-    """The folder of the embedded default model below `cache`, made at the first call.
-
-    Raises:
-        EngineError: it could not be fetched or prepared; the sentence says what to do.
-    """
-    from adapters.mlx import smollm2
-
-    return smollm2.prepare(cache / "models", progress)
-
-
-def load_engines(settings: Settings, progress: Progress) -> dict[str, InferenceEngine]:
-    """The engines that the settings ask for, by the name their model is served under.
-
-    Raises:
-        EngineError: a model or script cannot be used.
-        SettingsError: the settings contradict each other.
-    """
-    declared = parse_models(settings.model)
-    if settings.engine == "scripted":
-        if settings.script is None or declared:
-            raise SettingsError("--engine scripted plays a file: give it by --script FILE, and no --model")
-        return {SCRIPTED_MODEL: ScriptedEngine.load(settings.script)}
-    if settings.script is not None:
-        raise SettingsError("--script is played by --engine scripted only")
-    # Late, because loading mlx takes a second that scripted servers and reading commands need not wait.
-    from adapters.mlx.engine import MlxEngine
-    from adapters.mlx.runtime import slow_because
-
-    if reason := slow_because():
-        log.warning("%s", reason)
-    folders = declared or {DEFAULT_MODEL: pull_default_model(settings.cache, progress)}
-    engines: dict[str, InferenceEngine] = {}
-    with ExitStack() as undo:
-        for name, folder in folders.items():
-            progress(f"loading {name}", 0.0)
-            engines[name] = engine = MlxEngine.load(folder)
-            undo.callback(engine.close)
-            progress(f"loading {name}", 1.0)
-        undo.pop_all()
-    return engines
 
 
 def assemble(
     settings: Settings,
-    engines: dict[str, InferenceEngine],
+    sources: Mapping[str, ModelSource],
     resources: ExitStack,
     wrap_journal: Callable[[EventJournal], EventJournal] = lambda journal: journal,
 ) -> Service:
-    """Wire a service of these engines and the store the settings name. Call it on the event loop.
+    """Wire a service of these models and the store the settings name. Call it on the event loop.
 
     Args:
         resources: closes what was opened, in the right order, when it is left.
         wrap_journal: puts something between the turns and their journal, such as a fault.
 
     Raises:
-        StorageError: the store cannot be opened.
+        StorageError: the store cannot be opened, or its keys cannot be read.
     """
-    for engine in engines.values():
-        resources.callback(engine.close)
     lock = _lock(settings, resources)
     if lock:
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
@@ -107,16 +68,23 @@ def assemble(
     resources.callback(reader.close)
     clock = SystemClock()
     live: dict[str, LiveTurn] = {}
-    pending: PendingAppends = PendingWrites()
-    models = Models(
-        ServedModel(name, engine, instance_id=number, registered_s=int(time.time()))
-        for number, (name, engine) in enumerate(engines.items(), start=1)
+    pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
+    models, sessions, idle = _model_floor(settings, sources, resources, clock)
+    metrics = Metrics(
+        Sources(
+            models=models.listed,
+            pending=lambda: pending.sizes(now_ms=clock.now_ms()),
+            load=journal,
+            memory=models.memory,
+            warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
+        )
     )
+    measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
         chains=Chains(reader, live, pending, clock, max_length=settings.max_chain_length),
         live=live,
-        persistence=Persistence(wrap_journal(journal), pending, NoRetains(), live, clock),
+        persistence=Persistence(measured, pending, models.registry, live, clock),
         reader=reader,
         load=journal,
         clock=clock,
@@ -124,18 +92,74 @@ def assemble(
         new_framer=Framer,
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
+        sessions=sessions,
+        observer=Observer(metrics, idle),
         strict=settings.durability == "strict",
     )
     return Service(
         models=models,
+        replays=Replays(turns, models, reader, live, clock),
+        metrics=metrics,
         turns=turns,
         readings=Readings(reader, live, pending, clock),
+        audit=Audit(reader, clock, withheld),
         health=Health(models, reader, journal),
+        access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
+        quotas=Quotas(
+            live,
+            max_queued=settings.max_queued_turns_per_owner,
+            max_streams=settings.max_streams_per_owner,
+        ),
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
+        tidy=sessions.sweep,
         sweep=partial(sweep, journal, live, clock),
         announce=lock.describe if lock else lambda _: None,
     )
+
+
+def _model_floor(
+    settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
+) -> tuple[Models, Sessions, IdleSweeper]:
+    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+    idle = IdleSweeper(
+        lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
+    )
+    resources.callback(idle.close)
+    budget_bytes = memory_budget_bytes(settings)
+    models = Models(
+        sources,
+        max_waiting=most_waiting(settings),
+        memory=Memory(budget_bytes),
+        wait_s=settings.memory_wait_s,
+        idle=idle,
+        clock=clock,
+    )
+    resources.callback(models.close)
+    pool = WarmPool(
+        models.memory,
+        most_entries=settings.warm_entries,
+        most_bytes=budget_bytes // 4 if settings.warm_bytes is None else settings.warm_bytes,
+    )
+    models.give_up_first(pool.shrink, pool.forget)
+    sessions = Sessions(
+        pool,
+        KeyPrints(),
+        clock,
+        ttl_s=settings.warm_ttl_s,
+        # The engines' pools were drained before, while these caches were still held.
+        on_expiry=lambda: _release_memory(models),
+    )
+    return models, sessions, idle
+
+
+def _owner(turn: LiveTurn | None) -> str | None:
+    return turn.response.created.owner if turn else None
+
+
+def key_file(settings: Settings) -> KeyFile | None:
+    """Where the keys of the log are kept; None if the log is in memory, which has none."""
+    return None if settings.in_memory else KeyFile(settings.db)
 
 
 def _lock(settings: Settings, resources: ExitStack) -> StoreLock | None:
@@ -149,3 +173,9 @@ def _lock(settings: Settings, resources: ExitStack) -> StoreLock | None:
     lock = StoreLock(settings.db)
     resources.callback(lock.close)
     return lock
+
+
+def _release_memory(models: Models) -> None:
+    """Have every engine give back the memory that it holds for later use."""
+    for binding in models.resident():
+        binding.engine.release_memory()

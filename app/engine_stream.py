@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
@@ -22,10 +23,10 @@ class EngineStream:
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
-        if self._drop:
-            self._discard(output, self._drop)
-            return
         self._arrived.append(output)
+        if self._drop:
+            self.abandon(self._drop)  # as late as this, it has to go as well
+            return
         # The output is queued before the flag is read, so a wake-up that is under way will find it.
         if not self._wake_scheduled:
             self._wake_scheduled = True
@@ -34,8 +35,10 @@ class EngineStream:
     def abandon(self, drop: Callable[[CacheHandle], None]) -> None:
         """Take no more outputs; the handles of those that still come are dropped."""
         self._drop = drop
-        while self._arrived:
-            self._discard(self._arrived.popleft(), drop)
+        # Both threads may be here at once.
+        with suppress(IndexError):
+            while True:
+                self._discard(self._arrived.popleft(), drop)
 
     def _discard(self, output: EngineOutput, drop: Callable[[CacheHandle], None]) -> None:
         if isinstance(output, End | Cancelled) and output.cache is not None:

@@ -28,8 +28,8 @@ class Health:
         checks: list[Awaitable[str | None]] = [
             _answers(self._reader.ping(), STORE_DEADLINE_S, "the store"),
             *(
-                _answers(model.engine.ping(), ENGINE_DEADLINE_S, f"the engine of model {model.name}")
-                for model in self._models.all()
+                _answers(model.engine.ping(), ENGINE_DEADLINE_S, f"the engine of model {min(model.names)}")
+                for model in self._models.resident()
             ),
         ]
         found = [problem for problem in await asyncio.gather(*checks) if problem]

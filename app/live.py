@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from domain.events import FailureReason, ResponseCreated, ResponseEvent
+from domain.events import CacheClass, FailureReason, ResponseCreated, ResponseEvent
 from domain.lifecycle import LifecycleEvent
 from domain.ports import Framer
 from domain.response import Response
@@ -68,7 +68,8 @@ class LiveTurn:
     """One running turn: the response as far as it has come, its frames, and how to stop it.
 
     The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
-    `settled` when the write of its last event has landed or failed.
+    `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
+    when it was accepted, before it has its lane (R-243).
     """
 
     def __init__(self, created: ResponseCreated, framer: Framer) -> None:
@@ -77,6 +78,7 @@ class LiveTurn:
         self.ended = asyncio.Event()
         self.settled = asyncio.Event()
         self.abort_reason: FailureReason | None = None
+        self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
         self._framer = framer
         self._tell(created)

@@ -225,20 +225,3 @@ class FinalWrite:
 
     def _elapsed_ms(self) -> float:
         return round((asyncio.get_running_loop().time() - self._began_s) * 1000, 3)
-
-
-class NoRetains:
-    """The `Retains` of a server whose models stay as long as it runs: no instance id can be lost."""
-
-    def retain(self, instance_id: int) -> None:
-        """Nothing to keep."""
-
-    def release(self, instance_id: int) -> None:
-        """Nothing to give back."""
-
-    def retire(self, instance_id: int) -> bool:
-        """Nothing is retired, hence nothing to be undone."""
-        return False
-
-    def unretire(self, instance_id: int) -> None:
-        """Never called: nothing was retired."""

@@ -9,13 +9,20 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from app.models import ServedModel
-from domain.conversation import Chain, conversation, effective_instructions, replay, token_log
+from app.sessions.pool import Answers
+from domain.conversation import (
+    Chain,
+    conversation,
+    effective_instructions,
+    recorded_answers,
+    replay,
+    token_log,
+)
 from domain.errors import ContextLengthError, InvalidRequestError
 from domain.inputs import check_images, own_messages, resolve
 from domain.items import Item
 from domain.messages import Message
-from domain.ports import CallGuide, CompiledGuide, EngineInfo, InferenceEngine, JsonGuide, Prompt
+from domain.ports import CallGuide, CompiledGuide, InferenceEngine, JsonGuide, Prompt
 from domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
 from domain.tokens import PromptRecord, TokenIds, record_prompt
 from domain.toolcalls import canonical_history
@@ -26,12 +33,15 @@ log = logging.getLogger("turnlog")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A turn that can be accepted. `asked_ms` is when its request came."""
+    """A turn that can be accepted. `asked_ms` is when its request came.
 
-    model: ServedModel
+    `answers` are the messages of the conversation that the prompt has in the model's own ids.
+    """
+
     instructions: str | None
     own: tuple[Message, ...]
     prompt: Prompt
+    answers: dict[Message, TokenIds]
     record: PromptRecord
     truncated_messages: int
     output_budget_tokens: int
@@ -42,17 +52,25 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    model: ServedModel, request: TurnRequest, chain: Chain, items: Mapping[str, Item], asked_ms: int
+    engine: InferenceEngine,
+    request: TurnRequest,
+    chain: Chain,
+    items: Mapping[str, Item],
+    warm_answers: Answers,
+    *,
+    window_tokens: int | None,
+    asked_ms: int,
 ) -> Plan:
     """See what the turn will be. Renders the prompt, so it is too slow for the event loop.
 
     Args:
+        warm_answers: the answers whose ids are known from warm caches; those of the chain are in the log.
+        window_tokens: how many tokens prompt and answer may have together; None if that is not known.
         items: the stored items that the request refers to, by id.
 
     Raises:
         ResponsesError: a rule is broken, a reference leads nowhere, or the prompt does not fit.
     """
-    engine = model.engine
     history = [message for response in chain for message in replay(response)]
     pieces = resolve(request.input, items)
     own = own_messages(pieces, history, continues=request.previous_response_id is not None)
@@ -61,15 +79,19 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     guide = _compile_guide(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
-    prompt, truncated = _fitting_prompt(engine, messages, toolbox, request)
+    known = dict(warm_answers) | recorded_answers(chain, engine.info.tokenizer_fingerprint)
+    answers = {message: known[message] for message in messages if message in known}
+    prompt, truncated = _fitting_prompt(
+        engine, messages, answers, toolbox, request, window_tokens=window_tokens
+    )
     return Plan(
-        model=model,
         instructions=instructions,
         own=own,
         prompt=prompt,
+        answers=answers,
         record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
         truncated_messages=truncated,
-        output_budget_tokens=_budget(engine.info, prompt, request.max_output_tokens),
+        output_budget_tokens=_budget(window_tokens, len(prompt.ids), request.max_output_tokens),
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,
         guide=guide,
@@ -92,39 +114,44 @@ def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolb
 
 
 def _fitting_prompt(
-    engine: InferenceEngine, messages: list[Message], toolbox: Toolbox, request: TurnRequest
+    engine: InferenceEngine,
+    messages: list[Message],
+    answers: Answers,
+    toolbox: Toolbox,
+    request: TurnRequest,
+    *,
+    window_tokens: int | None,
 ) -> tuple[Prompt, int]:
     """The prompt, and how many of the oldest messages had to be left out of it."""
 
     def render(candidate: list[Message]) -> Prompt:
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking)
+        recorded = {index: answers[each] for index, each in enumerate(candidate) if each in answers}
+        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=recorded)
+
+    def fits(prompt: Prompt) -> bool:
+        return window_tokens is None or len(prompt.ids) < window_tokens
 
     prompt = render(messages)
-    if request.truncation == "disabled" or _fits(engine.info, prompt):
+    if request.truncation == "disabled" or fits(prompt):
         return prompt, 0
     candidates = shorter_histories(messages)
-    index = bisect_left(candidates, 1, key=lambda each: int(_fits(engine.info, render(each))))
+    index = bisect_left(candidates, 1, key=lambda each: int(fits(render(each))))
     shortest = candidates[min(index, len(candidates) - 1)]
     return render(shortest), len(messages) - len(shortest)
 
 
-def _fits(info: EngineInfo, prompt: Prompt) -> bool:
-    window = info.context_window_tokens
-    return window is None or len(prompt.ids) < window
-
-
-def _budget(info: EngineInfo, prompt: Prompt, asked: int | None) -> int:
+def _budget(window_tokens: int | None, prompt_tokens: int, asked: int | None) -> int:
     """Output tokens the turn may have: what was asked for, as far as the window goes.
 
     Raises:
         ContextLengthError: the prompt leaves no room for an answer (R-237, R-240, D-34).
     """
-    budget, window, tokens = asked or ENGINE_OUTPUT_TOKENS, info.context_window_tokens, len(prompt.ids)
-    if window is None:
+    budget = asked or ENGINE_OUTPUT_TOKENS
+    if window_tokens is None:
         return budget
-    if tokens >= window:
-        raise ContextLengthError(tokens, window)
-    return min(budget, window - tokens)
+    if prompt_tokens >= window_tokens:
+        raise ContextLengthError(prompt_tokens, window_tokens)
+    return min(budget, window_tokens - prompt_tokens)
 
 
 def _read_and_written(chain: Chain) -> TokenIds:

@@ -5,16 +5,30 @@ It is a task of its own, so that a client that leaves ends it by a rule and not 
 
 import asyncio
 import logging
-from typing import NamedTuple
+from contextlib import AsyncExitStack
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from app.engine_stream import EngineStream
 from app.live import LiveTurn
+from app.models import Entry, Models
+from app.models.memory import Claim
 from app.persistence import TurnLog
 from app.planning import Plan
-from domain.events import FailureReason, GenerationStarted, ResponseEvent, TurnFailed
+from app.sessions import Session, Sessions
+from domain.conversation import answer_of
+from domain.errors import BindingChangedError, ModelUnavailableError
+from domain.events import (
+    FailureReason,
+    GenerationStarted,
+    ResponseCreated,
+    ResponseEvent,
+    TurnCommitted,
+    TurnFailed,
+)
 from domain.ports import (
+    CacheHandle,
     Cancelled,
     Clock,
     End,
@@ -22,8 +36,10 @@ from domain.ports import (
     EngineOutput,
     Exhausted,
     IdSource,
+    InferenceEngine,
     Submission,
 )
+from domain.response import Response
 from domain.turn import TurnAssembler, epilogue
 from domain.usage import Timing
 
@@ -42,6 +58,16 @@ CANCEL_PATIENCE_S = 3.0
 """How long an engine has to end a turn that was stopped, before the turn ends without it."""
 
 
+class TurnObserver(Protocol):
+    """Told when a turn begins to wait for its lane and when it has left it, in the turn's own task."""
+
+    def began(self, created: ResponseCreated) -> None:
+        """A turn was accepted."""
+
+    def ended(self, response: Response) -> None:
+        """The turn has its end."""
+
+
 class Limits(NamedTuple):
     """How long an engine may take: for the next token, the first one included, and for a whole turn."""
 
@@ -49,8 +75,24 @@ class Limits(NamedTuple):
     turn_s: float
 
 
+class Surroundings(NamedTuple):
+    """What the runs of one server have in common."""
+
+    models: Models
+    sessions: Sessions
+    observer: TurnObserver
+    clock: Clock
+    ids: IdSource
+    limits: Limits
+
+
 class TurnRun:
-    """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one."""
+    """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one.
+
+    Args:
+        entry: the request's hold on its model; released when the turn has left its lane.
+        session: what it may start from, and under which names it is kept.
+    """
 
     def __init__(
         self,
@@ -58,46 +100,52 @@ class TurnRun:
         turn_log: TurnLog | None,
         plan: Plan,
         *,
-        clock: Clock,
-        ids: IdSource,
-        limits: Limits,
+        entry: Entry,
+        session: Session,
+        surroundings: Surroundings,
     ) -> None:
         self._turn = turn
         self._log = turn_log
         self._plan = plan
-        self._clock = clock
-        self._limits = limits
-        self._watchdog = asyncio.timeout(limits.turn_s)
+        self._entry = entry
+        self._session = session
+        self._models, self._sessions, self._observer, self._clock, ids, self._limits = surroundings
+        self._watchdog = asyncio.timeout(None)
+        self._memory: Claim | None = None
         self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
 
     async def run(self) -> None:
         """Run the turn to its end; whatever goes wrong becomes its failure."""
+        self._observer.began(self._turn.response.created)
         try:
-            await self._run_in_lane()
+            async with AsyncExitStack() as seat:
+                if await self._enter(seat):
+                    await self._generate()
         except Exception as error:
             # A bug of ours, not the engine's; the client still gets its terminal.
             log.exception("[responses] the turn %s broke", self._turn.response.id)
             if self._turn.response.ended is None:
                 self._fail("error", str(error))
-
-    async def _run_in_lane(self) -> None:
-        lane = self._plan.model.lane
-        if not await self._enter(lane):
-            return
-        try:
-            await self._generate()
         finally:
-            lane.release()
+            self._entry.release()
+            self._observer.ended(self._turn.response)
 
-    async def _enter(self, lane: asyncio.Semaphore) -> bool:
-        """Wait for a place in the lane; a turn that is stopped meanwhile leaves the queue at once (D-26)."""
+    async def _enter(self, seat: AsyncExitStack) -> bool:
+        """Wait for a place to run; a turn that is stopped meanwhile leaves the queue at once (D-26)."""
         task = asyncio.current_task()
         assert task
         self._turn.on_abort = task.cancel
         try:
             if self._turn.abort_reason is None:
-                await lane.acquire()
+                seated = self._models.seat(self._entry, self._most_tokens)
+                self._memory = await seat.enter_async_context(seated)
                 return True
+        except BindingChangedError as changed:
+            self._fail("model_changed", changed.message)
+            return False
+        except ModelUnavailableError as unavailable:
+            self._fail("model_unavailable", unavailable.message)
+            return False
         except asyncio.CancelledError:
             if self._turn.abort_reason is None:
                 raise
@@ -105,13 +153,22 @@ class TurnRun:
         self._fail(self._turn.abort_reason)
         return False
 
+    @property
+    def _engine(self) -> InferenceEngine:
+        return self._entry.lease.engine
+
+    @property
+    def _most_tokens(self) -> int:
+        """How many tokens the turn can come to hold."""
+        return len(self._plan.prompt.ids) + self._plan.output_budget_tokens
+
     async def _generate(self) -> None:
         """Give the turn to the engine and take what comes back, until its end."""
-        created, plan = self._turn.response.created, self._plan
-        info = plan.model.engine.info
+        created, plan, engine = self._turn.response.created, self._plan, self._engine
+        info = engine.info
         started = GenerationStarted(
             at_ms=self._clock.now_ms(),
-            cache_class="cold_replay" if created.previous_response_id else "fresh",
+            cache_class=self._session.cache_class,
             model_fingerprint=info.model_fingerprint,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
             prompt=plan.record,
@@ -125,27 +182,36 @@ class TurnRun:
             prompt=plan.prompt,
             sampling=created.sampling,
             output_budget_tokens=plan.output_budget_tokens,
+            warm=self._sessions.warm_for(self._session, plan.prompt),
             guide=plan.guide,
             tools=plan.toolbox.offered,
         )
-        plan.model.engine.submit(submission, stream.deliver)
+        engine.submit(submission, stream.deliver)
+        # From here on: the wait for the lane is not the engine's.
+        self._watchdog = asyncio.timeout(self._limits.turn_s)
         try:
             async with self._watchdog:
                 self._turn.on_abort = self._stop_generation
                 async for output in stream.outputs(self._limits.token_s):
                     self._take(output)
         except TimeoutError:
-            # The engine hangs; the turn ends without it, and what it still says goes nowhere.
-            stream.abandon(plan.model.engine.drop)
-            plan.model.engine.cancel(created.response_id)
+            self._leave_engine(stream)
             log.exception(
-                "[responses] the engine of model %s hangs at %s", plan.model.name, created.response_id
+                "[responses] the engine of model %s hangs at %s", created.model, created.response_id
             )
             self._fail(self._turn.abort_reason or "engine_timeout")
+        except BaseException:
+            self._leave_engine(stream)
+            raise
+
+    def _leave_engine(self, stream: EngineStream) -> None:
+        """Go on without the engine; what it still says goes nowhere."""
+        stream.abandon(self._engine.drop)
+        self._engine.cancel(self._turn.response.id)
 
     def _stop_generation(self) -> None:
         """Have the engine end the turn at its next safe point, and do not wait for that too long."""
-        self._plan.model.engine.cancel(self._turn.response.id)
+        self._engine.cancel(self._turn.response.id)
         self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
 
     def _take(self, output: EngineOutput) -> None:
@@ -153,11 +219,11 @@ class TurnRun:
             case End():
                 self._record(self._assembler.finish(output, self._timing(output), self._clock.now_ms()))
             case EngineFailed(message=message):
+                # Without the engine's own words, which may quote a prompt; the event has them.
                 log.error(
-                    "[responses] the engine of model %s failed at %s: %s",
-                    self._plan.model.name,
+                    "[responses] the engine of model %s failed at %s",
+                    self._turn.response.created.model,
                     self._turn.response.id,
-                    message,
                 )
                 self._fail("error", message)
             case Exhausted():
@@ -167,7 +233,25 @@ class TurnRun:
             case chunk:
                 self._record(self._assembler.receive(chunk, self._clock.now_ms()))
         if isinstance(output, End | Cancelled) and output.cache is not None:
-            self._plan.model.engine.drop(output.cache)
+            self._keep_warm(output, output.cache)
+
+    def _keep_warm(self, final: End | Cancelled, handle: CacheHandle) -> None:
+        """Keep what the engine has read, unless the turn failed (D-24, D-28); its reader is told later."""
+        if self._memory:
+            self._memory.resize(0)  # the pool counts it from here on
+        if isinstance(final, Cancelled):
+            self._sessions.keep_prefill(self._session, handle, self._plan.prompt)
+        elif isinstance(self._turn.response.ended, TurnCommitted):
+            response, said = self._turn.response, final.output_ids or ()
+            self._sessions.adopt(
+                self._session,
+                response.id,
+                handle,
+                ids=self._plan.prompt.ids + said,
+                answers=self._plan.answers | answer_of(response, said),
+            )
+        else:
+            self._engine.drop(handle)
 
     def _timing(self, end: End) -> Timing:
         """The engine's own times and the waits before it (R-343)."""
@@ -192,5 +276,7 @@ class TurnRun:
             self._log.keep(events)
 
     def _fail(self, reason: FailureReason, message: str | None = None) -> None:
+        if self._turn.response.ended is not None:
+            return  # the store has refused the turn, and its client was told
         failed = TurnFailed(at_ms=self._clock.now_ms(), reason=reason, message=message or _MESSAGES[reason])
         self._record(epilogue(self._turn.response, failed))

@@ -1,19 +1,26 @@
 """Runs a service on uvicorn, from the open socket to the last written event."""
 
 import asyncio
+import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import uvicorn
 
-from adapters.uvicorn import CuttableProtocol
+from adapters.keys import KeyFile
+from adapters.uvicorn import ConnectionLimits, within
 from app.bootstrap import assemble
 from app.http.application import make_application
-from app.settings import Settings, SettingsError
+from app.http.origins import is_loopback
+from app.logs import log_loop_failure
+from app.loop_lag import watch_loop
+from app.settings import Settings, SettingsError, drain_limit_s
 from app.turns import Turns
-from domain.ports import InferenceEngine
+from domain.ports import ModelSource
+
+log = logging.getLogger("turnlog")
 
 BACKLOG = 2048
 """Connections that may wait to be accepted; the system has a bound of its own."""
@@ -44,6 +51,31 @@ def open_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
+def check_exposure(listener: socket.socket, keys: KeyFile | None) -> bool:
+    """Refuse to listen where others can reach the server while nobody needs a key (D-18).
+
+    Args:
+        keys: None for a log that has none.
+
+    Returns:
+        Whether keys are in use.
+
+    Raises:
+        SettingsError: there is no key; the sentence says how to make one.
+        StorageError: the keys cannot be read.
+    """
+    host = listener.getsockname()[0]
+    kept = keys.read() if keys else None
+    if not kept and not is_loopback(host):
+        raise SettingsError(
+            f"{host} can be reached by others, and without keys everybody is let in; make a key first by "
+            "'turnlog keys add NAME', or listen on 127.0.0.1"
+        )
+    if kept == ():
+        log.warning("No key is left: nobody is let in until 'turnlog keys add NAME' has made one.")
+    return kept is not None
+
+
 def url(listener: socket.socket) -> str:
     """The address of a listening socket as clients write it."""
     host, port = listener.getsockname()[:2]
@@ -52,7 +84,7 @@ def url(listener: socket.socket) -> str:
 
 async def serve(
     settings: Settings,
-    engines: dict[str, InferenceEngine],
+    sources: Mapping[str, ModelSource],
     listener: socket.socket,
     ready: Callable[[], None],
 ) -> None:
@@ -64,19 +96,22 @@ async def serve(
     Raises:
         StorageError: the store cannot be opened.
     """
+    asyncio.get_running_loop().set_exception_handler(log_loop_failure)
     with ExitStack() as resources:
-        service = assemble(settings, engines, resources)
+        service = assemble(settings, sources, resources)
         await service.recover()
-        sweeping = asyncio.create_task(service.sweep())
-        resources.callback(sweeping.cancel)
+        for beside in (service.sweep(), service.tidy(), watch_loop(service.metrics.loop_lagged)):
+            resources.callback(asyncio.create_task(beside).cancel)
         config = uvicorn.Config(
-            make_application(service, max_body_bytes=settings.max_body_bytes),
-            http=CuttableProtocol,
+            make_application(service, settings),
+            http=within(connection_limits(settings)),
             ws="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
+            # A request that follows another on its connection must not log under the other's response id.
+            reset_contextvars=True,
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
@@ -88,6 +123,17 @@ async def serve(
 
         server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
         await server.serve(sockets=[listener])
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """What a connection may cost."""
+    return ConnectionLimits(
+        connections=settings.max_connections,
+        head_bytes=settings.max_head_bytes,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        drain_limit_s=drain_limit_s,
+    )
 
 
 class TurnlogServer(uvicorn.Server):

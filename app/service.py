@@ -4,9 +4,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from app.access import Access
+from app.audit.reading import Audit
 from app.health import Health
+from app.metrics import Metrics
 from app.models import Models
+from app.quotas import Quotas
 from app.readings import Readings
+from app.replay import Replays
 from app.turns import Turns
 
 
@@ -17,15 +22,21 @@ class Service:
     Args:
         heartbeat_s: after how many seconds of silence a stream gives a sign of life.
         recover: ends the turns that an earlier process lost; to be done before any turn begins.
-        sweep: removes expired content until it is cancelled.
+        sweep, tidy: remove expired content, and expired warm caches, until they are cancelled.
         announce: tells other programs the address that this service answers on.
     """
 
     models: Models
+    metrics: Metrics
     turns: Turns
+    replays: Replays
     readings: Readings
+    audit: Audit
     health: Health
+    access: Access
+    quotas: Quotas
     heartbeat_s: float
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]
+    tidy: Callable[[], Coroutine[Any, Any, None]]
     announce: Callable[[str], None]

@@ -44,14 +44,42 @@ class Settings(Struct, frozen=True, kw_only=True):
     engine: Literal["mlx", "scripted"] = "mlx"
     script: Path | None = None
     cache: Path = msgspec.field(default_factory=default_cache)
+    max_queue_depth_per_model: Annotated[int, Meta(ge=1)] | Literal["unbounded"] | None = None
+    memory_bytes: Annotated[int, Meta(ge=1)] | None = None
+    memory_wait_s: Annotated[float, Meta(ge=0)] = 60.0
+    warm_entries: Annotated[int, Meta(ge=0)] = 32
+    warm_bytes: Annotated[int, Meta(ge=0)] | None = None
+    warm_ttl_s: Annotated[float, Meta(gt=0)] = 1_800.0
     max_chain_length: Annotated[int, Meta(ge=1)] = 10_000
     max_body_bytes: Annotated[int, Meta(ge=1)] = 10 * 1024 * 1024
+    max_json_depth: Annotated[int, Meta(ge=8, le=256)] = 100
+    max_json_values: Annotated[int, Meta(ge=1)] = 200_000
+    max_input_items: Annotated[int, Meta(ge=1)] = 10_000
+    max_instructions_chars: Annotated[int, Meta(ge=1)] = 1_000_000
+    max_name_chars: Annotated[int, Meta(ge=64)] = 512
+    max_tools: Annotated[int, Meta(ge=1)] = 512
+    max_schema_bytes: Annotated[int, Meta(ge=1)] = 64 * 1024
+    max_schema_depth: Annotated[int, Meta(ge=1)] = 32
+    max_stops: Annotated[int, Meta(ge=1)] = 16
+    max_stop_chars: Annotated[int, Meta(ge=1)] = 256
+    max_head_bytes: Annotated[int, Meta(ge=1024)] = 64 * 1024
+    head_timeout_s: Annotated[float, Meta(gt=0)] = 30.0
+    body_timeout_s: Annotated[float, Meta(gt=0)] = 120.0
     durability: Literal["best_effort", "strict"] = "best_effort"
     max_queued_bytes: Annotated[int, Meta(ge=1)] = 64 * 1024 * 1024
     token_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     turn_timeout_s: Annotated[float, Meta(gt=0)] = 3_600.0
     heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    max_connections: Annotated[int, Meta(ge=1)] = 200
+    max_streams_per_owner: Annotated[int, Meta(ge=1)] = 64
+    max_queued_turns_per_owner: Annotated[int, Meta(ge=1)] = 32
+    idle_clear_cache_ms: Annotated[int, Meta(ge=0)] | None = None
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = False
 
     @property
     def in_memory(self) -> bool:
@@ -61,7 +89,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 IN_MEMORY = ":memory:"
 PREFIX = "TURNLOG_"
-_LISTS = ("model",)
+_LISTS = ("model", "allowed_hosts", "allowed_origins")
 
 
 def load_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
@@ -128,6 +156,9 @@ def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"\+?\d+", re.ASCII)
 
+DEFAULT_IDLE_DELAY_S = 30.0
+DEFAULT_MAX_QUEUE_DEPTH = 16
+
 
 def chain_write_wait_s() -> float:
     """How long a continuation waits for the write of what it continues (R-117)."""
@@ -154,11 +185,28 @@ def drain_limit_s() -> float:
     return _seconds("MLX_SSE_DRAIN_TIMEOUT_MS", default_ms=30_000)
 
 
+def most_waiting(settings: Settings) -> int | None:
+    """How many requests may wait for one model beside those that run; None for no limit (R-040)."""
+    if settings.max_queue_depth_per_model == "unbounded":
+        return None
+    text = os.environ.get("MLX_MAX_QUEUE_DEPTH_PER_MODEL", "")
+    inherited = int(text) if _INTEGER.fullmatch(text) else 0
+    return settings.max_queue_depth_per_model or inherited or DEFAULT_MAX_QUEUE_DEPTH
+
+
 def retention_s() -> int:
     """How long responses are kept when a request does not say, in seconds (R-025)."""
     text = os.environ.get("MLX_RESPONSE_RETENTION_SECONDS", "")
     value = int(text) if _INTEGER.fullmatch(text) else 0
     return value if value > 0 else DEFAULT_RETENTION_S
+
+
+def idle_delay_s(settings: Settings) -> float:
+    """How long nothing is asked of the engine before its free memory is given back; 0 = never (R-381)."""
+    if settings.idle_clear_cache_ms is not None:
+        return settings.idle_clear_cache_ms / 1000
+    text = os.environ.get("MLX_IDLE_CLEAR_CACHE_MS", "")
+    return int(text) / 1000 if _INTEGER.fullmatch(text) else DEFAULT_IDLE_DELAY_S
 
 
 def _seconds(variable: str, *, default_ms: float, zero_allowed: bool = False) -> float:

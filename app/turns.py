@@ -12,13 +12,16 @@ from msgspec.structs import replace
 
 from app.chains import Chains
 from app.live import LiveTurn
-from app.models import Models
+from app.models import Entry, Lease, Models
 from app.persistence import Persistence
 from app.planning import Plan, make_plan
-from app.running import Limits, TurnRun
+from app.running import Limits, Surroundings, TurnObserver, TurnRun
+from app.sessions import Session, Sessions
 from app.settings import retention_s
 from app.strict import StrictTurn
-from domain.errors import ShuttingDownError, StorageUnavailableError
+from domain.continuation import check_identity
+from domain.conversation import Chain
+from domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
 from domain.events import ResponseCreated, Sampling
 from domain.ids import IdKind
 from domain.inputs import ItemReference
@@ -62,6 +65,8 @@ class Turns:
         new_framer: Callable[[], Framer],
         boot_id: str,
         limits: Limits,
+        sessions: Sessions,
+        observer: TurnObserver,
         strict: bool,
     ) -> None:
         self._models = models
@@ -74,31 +79,82 @@ class Turns:
         self._ids = ids
         self._new_framer = new_framer
         self._boot_id = boot_id
-        self._limits = limits
+        self._sessions = sessions
+        self._surroundings = Surroundings(models, sessions, observer, clock, ids, limits)
         self._strict = strict
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
 
-    async def begin(self, request: TurnRequest, owner: str = LOCAL_OWNER) -> LiveTurn:
+    async def begin(
+        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
+    ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
+
+        Args:
+            yields: whether it lets all other turns of its model go first.
 
         Raises:
             ResponsesError: the turn is refused; nothing has been recorded.
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
-        model = self._models.find(request.model)
+        entry = self._models.admit(request.model, yields=yields)
+        try:
+            return await self._begin(request, owner, entry, asked_ms)
+        except BaseException:
+            entry.release()
+            raise
+
+    async def _begin(self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int) -> LiveTurn:
+        """The rest of `begin`; the entry is the turn's when this returns."""
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
+        lease = await entry.take_lease()
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id, owner)
-        items = await self._referenced(request)
-        plan = await asyncio.to_thread(make_plan, model, request, chain, items, asked_ms)
+        if chain:
+            self._check_model(chain, lease, exempt=request.replay_of is not None)
+        items = await self._referenced(request, owner)
+        scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
+        plan = await asyncio.to_thread(
+            make_plan,
+            lease.engine,
+            request,
+            chain,
+            items,
+            self._sessions.answers(scope),
+            window_tokens=self._models.window_tokens(lease.engine),
+            asked_ms=asked_ms,
+        )
         self._refuse_if_shutting_down()
-        created = self._created(response_id, request, plan, owner)
+        session = self._sessions.open(
+            scope,
+            previous_response_id=request.previous_response_id,
+            key=request.prompt_cache_key,
+            instructions=plan.instructions,
+        )
+        created = self._created(response_id, request, plan, owner, lease.instance_id)
         # One number is all that the turn's last write will know of the chain (R-126, R-352).
         expires_at_s = min(each.expires_at for each in (created, *(link.created for link in chain)))
-        return self._set_running(created, plan, earliest_expiry_ms=expires_at_s * 1000)
+        return self._set_running(created, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
+
+    def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
+        """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
+
+        Args:
+            exempt: whether another model is meant, as in a replay (D-27).
+        """
+        if not lease.holds:
+            raise BindingChangedError(lease.name, "while its previous response was looked up")
+        if exempt:
+            return
+        check_identity(
+            chain[-1],
+            model=lease.name,
+            boot_id=self._boot_id,
+            instance_id=lease.instance_id,
+            fingerprint=lease.engine.info.model_fingerprint,
+        )
 
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
@@ -115,22 +171,25 @@ class Turns:
         if self._shutting_down:
             raise ShuttingDownError
 
-    async def _referenced(self, request: TurnRequest) -> dict[str, Item]:
-        """The stored items that the request refers to, by id; those not there are left out."""
+    async def _referenced(self, request: TurnRequest, owner: str) -> dict[str, Item]:
+        """The owner's stored items that the request refers to, by id; those not there are left out."""
         wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         if not wanted:
             return {}
         live = {
             item.id: item
             for turn in self._live.values()
-            if turn.response.created.store
+            if turn.response.created.store and turn.response.created.owner == owner
             for item in turn.response.items
             if item.id in wanted
         }
         now_s = self._clock.now_ms() // 1000
-        return await asyncio.wrap_future(self._reader.items(wanted - live.keys(), now_s=now_s)) | live
+        stored = self._reader.items(wanted - live.keys(), now_s=now_s, owner=owner)
+        return await asyncio.wrap_future(stored) | live
 
-    def _created(self, response_id: str, request: TurnRequest, plan: Plan, owner: str) -> ResponseCreated:
+    def _created(
+        self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
+    ) -> ResponseCreated:
         now_ms = self._clock.now_ms()
         return ResponseCreated(
             at_ms=now_ms,
@@ -155,7 +214,8 @@ class Turns:
             store=request.store,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
             retry_keys=request.retry_keys,
-            instance_id=plan.model.instance_id,
+            replay_of=request.replay_of,
+            instance_id=instance_id,
             boot_id=self._boot_id,
             owner=owner,
         )
@@ -172,15 +232,24 @@ class Turns:
         changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
         return replace(resolved, **changed)
 
-    def _set_running(self, created: ResponseCreated, plan: Plan, *, earliest_expiry_ms: int) -> LiveTurn:
+    def _set_running(
+        self,
+        created: ResponseCreated,
+        plan: Plan,
+        entry: Entry,
+        session: Session,
+        *,
+        earliest_expiry_ms: int,
+    ) -> LiveTurn:
         strict = (
             StrictTurn(created, self._new_framer, self._clock) if self._strict and created.store else None
         )
         turn = strict or LiveTurn(created, self._new_framer())
+        turn.cache_class = session.cache_class
         # A turn that is not to be stored leaves no event, only what its readers read (D-30).
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
-        run = TurnRun(turn, turn_log, plan, clock=self._clock, ids=self._ids, limits=self._limits)
+        run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
         self._live[turn.response.id] = turn
         task = asyncio.create_task(run.run())
         self._tasks.add(task)

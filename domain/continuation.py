@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from domain.errors import ChainTooLongError, PreviousResponseNotCompletedError, PreviousResponseNotFoundError
+from domain.errors import (
+    ChainTooLongError,
+    ModelIdentityError,
+    PreviousResponseNotCompletedError,
+    PreviousResponseNotFoundError,
+)
 from domain.response import Response, api_status
 
 CONTINUABLE = ("completed", "incomplete")
@@ -32,6 +37,28 @@ def check_chain(previous_id: str, stored: Sequence[Response], *, now_s: int, lim
     if missing := stored[0].created.previous_response_id:
         raise PreviousResponseNotFoundError(previous_id, missing)
     check_continuable(stored[-1])
+
+
+def check_identity(
+    previous: Response, *, model: str, boot_id: str, instance_id: int, fingerprint: str
+) -> None:
+    """Refuse to continue a chain on another model of this process than the one that made it (R-145, D-27).
+
+    A chain of an earlier process continues by name only, and a model that was unloaded and loaded again is
+    the same model.
+
+    Args:
+        previous: the newest response of the chain.
+        model: the name that was asked for; the rest says what it means in this process.
+
+    Raises:
+        ModelIdentityError: another model made the chain.
+    """
+    made = previous.created
+    if made.boot_id != boot_id or made.instance_id == instance_id:
+        return
+    if previous.started is None or previous.started.model_fingerprint != fingerprint:
+        raise ModelIdentityError(previous.id, model)
 
 
 def check_continuable(response: Response) -> None:

@@ -41,16 +41,40 @@ def replay(response: Response) -> list[Message]:
     return [*response.created.input, *join(piece_of(item) for item in response.items)]
 
 
+def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> dict[Message, TokenIds]:
+    """The answers of a chain with the ids in which the model wrote them, where these are known.
+
+    Only those of the same tokenizer: the ids of another mean something else.
+    """
+    answers: dict[Message, TokenIds] = {}
+    for response in chain:
+        ended, started = response.ended, response.started
+        if started and started.tokenizer_fingerprint == tokenizer_fingerprint:
+            packed = ended.output_ids if isinstance(ended, TurnCommitted) else None
+            answers |= answer_of(response, unpack(packed or b""))
+    return answers
+
+
+def answer_of(response: Response, ids: TokenIds) -> dict[Message, TokenIds]:
+    """The response's answer as the message that it is in the next prompt, with its ids.
+
+    Empty if there are no ids, or if the answer is not one message.
+    """
+    said = join(piece_of(item) for item in response.items)
+    return {said[0]: ids} if ids and len(said) == 1 else {}
+
+
 def token_log(chain: Chain) -> TokenIds:
     """Every token id the newest response of the chain read and wrote; as far as its engine has ids."""
-    known: dict[str, TokenIds] = {}
+    latest: str | None = None
     ids: TokenIds = ()
     for response in chain:
         if response.started is None:
             continue
         prompt = response.started.prompt
-        ids = rebuild_prompt(prompt, known.get(prompt.base or "", ()))
+        # A prompt is told by the response that it continues, so no older one has to be kept.
+        ids = rebuild_prompt(prompt, ids if prompt.base == latest else ())
         if isinstance(response.ended, TurnCommitted) and response.ended.output_ids is not None:
             ids += unpack(response.ended.output_ids)
-        known[response.id] = ids
+        latest = response.id
     return ids

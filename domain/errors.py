@@ -66,6 +66,89 @@ class UnavailableError(ResponsesError):
     code = "unavailable"
 
 
+class UnauthenticatedError(ResponsesError):
+    """The request has no key that turnlog knows (D-18)."""
+
+    code = "invalid_api_key"
+
+    def __init__(self, *, given: bool) -> None:
+        what = "The API key is not valid" if given else "An API key is needed"
+        super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
+
+
+class ForbiddenError(ResponsesError):
+    """Whoever asks may not do this."""
+
+    code = "forbidden"
+
+
+class RoleForbiddenError(ForbiddenError):
+    """The key is not for this."""
+
+    code = "role_not_allowed"
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        roles = " or ".join(wanted) or "one that no key has"
+        super().__init__(f"This key may not do this; it takes the role {roles}.")
+
+
+class OwnersShareError(ResponsesError):
+    """The owner has as much of something as one owner may; it is free again when some of that has ended."""
+
+    code = "owner_limit_exceeded"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"You have {limit} {what}, as many as one owner may. Retry after 1s.")
+
+
+class QueueFullError(ResponsesError):
+    """As many requests wait for the model as may; nothing was done for this one (R-031, R-041)."""
+
+    code = "queue_full"
+
+    def __init__(self, spent: str, limit: int) -> None:
+        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting. Retry after 1s.")
+
+
+class ColdQueueFullError(QueueFullError):
+    """As many requests as may wait for the model to be loaded (R-032, R-045)."""
+
+    def __init__(self, admitted: int, limit: int) -> None:
+        super().__init__(f"{admitted} requests wait for the model to be loaded", limit)
+
+
+class ModelUnavailableError(UnavailableError):
+    """There is no memory for the model now, or for the turn."""
+
+    code = "model_unavailable"
+    param = "model"
+
+
+class BindingChangedError(InvalidRequestError):
+    """The name came to mean another model while the request was on its way (R-138, R-139)."""
+
+    code = "binding_changed"
+    param = "model"
+
+    def __init__(self, model: str, when: str) -> None:
+        super().__init__(
+            f"The model binding changed: '{model}' came to mean another model {when}. Send the request again."
+        )
+
+
+class ModelIdentityError(InvalidRequestError):
+    """Another model of this process made the chain, whatever its name was (R-145, D-27)."""
+
+    code = "model_identity_mismatch"
+    param = "model"
+
+    def __init__(self, previous_id: str, model: str) -> None:
+        super().__init__(
+            f"The chain of '{previous_id}' was produced by a different model instance than the one that "
+            f"'{model}' means now. Continue it with the model that made it, or start a new conversation."
+        )
+
+
 class ModelNotFoundError(NotFoundError):
     """No model of that name is served (R-058)."""
 
@@ -83,6 +166,15 @@ class ResponseNotFoundError(NotFoundError):
 
     def __init__(self, response_id: str) -> None:
         super().__init__(f"Response not found: {response_id}")
+
+
+class ContentExpiredError(NotFoundError):
+    """The response is over its time: what was asked and answered in it is gone (D-14)."""
+
+    code = "content_expired"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"The content of '{response_id}' has expired, so it cannot be replayed.")
 
 
 class ItemNotFoundError(NotFoundError):

@@ -81,14 +81,18 @@ def own_messages(
 
 def join(pieces: Iterable[Message]) -> list[Message]:
     """Messages of which each run of assistant-side pieces is one (R-161, R-165)."""
-    messages: list[Message] = []
+    # A run is joined once, at its end: piece by piece a long one would be copied as often as it has pieces.
+    runs: list[list[Message]] = []
+    called = False  # whether the last run has a call
     for piece in pieces:
-        last = messages[-1] if messages else None
-        if last and last.role == piece.role == "assistant" and not (last.tool_calls and _is_text(piece)):
-            messages[-1] = _joined(last, piece)
+        last = runs[-1][-1] if runs else None
+        if last and last.role == piece.role == "assistant" and not (called and _is_text(piece)):
+            runs[-1].append(piece)
         else:
-            messages.append(piece)
-    return messages
+            runs.append([piece])
+            called = False
+        called = called or bool(piece.tool_calls)
+    return [run[0] if len(run) == 1 else _joined(run) for run in runs]
 
 
 def _is_text(piece: Message) -> bool:
@@ -96,13 +100,12 @@ def _is_text(piece: Message) -> bool:
     return not piece.tool_calls and piece.reasoning is None
 
 
-def _joined(left: Message, right: Message) -> Message:
-    thoughts = [text for text in (left.reasoning, right.reasoning) if text]
+def _joined(run: Sequence[Message]) -> Message:
     return replace(
-        left,
-        content=left.content + right.content,
-        reasoning="".join(thoughts) or None,
-        tool_calls=left.tool_calls + right.tool_calls,
+        run[0],
+        content="".join(piece.content for piece in run),
+        reasoning="".join(piece.reasoning for piece in run if piece.reasoning) or None,
+        tool_calls=tuple(call for piece in run for call in piece.tool_calls),
     )
 
 

@@ -6,6 +6,7 @@ stands beside each store (R-127). Times are Unix milliseconds and come in as arg
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ class Sizes(NamedTuple):
 class _InFlight(NamedTuple, Generic[Write]):
     write: Write
     earliest_expiry_ms: float | None
+    owner: str | None
 
 
 class _Marker(Struct):
@@ -35,6 +37,7 @@ class _Marker(Struct):
 
     ttl_ms: float
     cap_ms: float
+    owner: str | None
     expires_ms: float = 0.0
 
     def slide(self, now_ms: int) -> None:
@@ -49,9 +52,13 @@ class PendingWrites(Generic[Write]):
 
     A `Write` is whatever its owner can wait for; nothing here looks inside. A marker costs a few numbers,
     whatever the turn behind it was, and goes by itself when its time is over.
+
+    Args:
+        owner_of: whose a response is, asked once, when its write begins; None if everybody may know of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owner_of: Callable[[str], str | None] = lambda _: None) -> None:
+        self._owner_of = owner_of
         self._in_flight: dict[str, _InFlight[Write]] = {}
         # Ordered by their last use: what nobody asks about drifts to the old end, where the sweep begins.
         self._markers: OrderedDict[str, _Marker] = OrderedDict()
@@ -60,6 +67,11 @@ class PendingWrites(Generic[Write]):
         """Whether anything is known of a write of this response. Changes nothing."""
         return response_id in self._in_flight or response_id in self._markers
 
+    def concerns(self, response_id: str, owner: str) -> bool:
+        """Whether anything is known of a write of this response that this owner may know (D-18)."""
+        known = self._in_flight.get(response_id) or self._markers.get(response_id)
+        return known is not None and known.owner in (None, owner)
+
     def register(self, response_id: str, write: Write, earliest_expiry_ms: float | None) -> None:
         """A write was started; it can be found at once (R-128).
 
@@ -67,7 +79,8 @@ class PendingWrites(Generic[Write]):
             earliest_expiry_ms: when the response or the first of its chain expires, so that the write is
                 of no use any more; None if that is not known (R-129).
         """
-        self._in_flight[response_id] = _InFlight(write, earliest_expiry_ms)
+        owner = self._owner_of(response_id)
+        self._in_flight[response_id] = _InFlight(write, earliest_expiry_ms, owner)
 
     def settle(self, response_id: str, write: Write) -> None:
         """The write has landed or failed, in time or late; nothing is kept of it (R-128, R-133)."""
@@ -90,7 +103,7 @@ class PendingWrites(Generic[Write]):
         if wedged is None:
             return False
         known = wedged.earliest_expiry_ms
-        marker = _Marker(ttl_ms, math.inf if known is None else known)
+        marker = _Marker(ttl_ms, math.inf if known is None else known, wedged.owner)
         marker.slide(now_ms)
         self._markers[response_id] = marker
         self._markers.move_to_end(response_id)

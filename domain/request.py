@@ -21,8 +21,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """A valid request for one turn.
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
-    `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. Fields that are None
-    were not given.
+    `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
+    response that is run again. Fields that are None were not given.
     """
 
     model: str
@@ -57,6 +57,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     retention_s: int | None = None
     retry_keys: dict[str, str] = {}
+    replay_of: str | None = None
 
     @property
     def thinking(self) -> bool | None:

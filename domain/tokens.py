@@ -8,7 +8,6 @@ import sys
 from array import array
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import takewhile
 
 from msgspec import Struct
 
@@ -50,9 +49,20 @@ def digest(ids: Sequence[int]) -> str:
     return sha256(pack(ids)).hexdigest()
 
 
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+def common_prefix(left: TokenIds, right: TokenIds) -> int:
     """How many ids both begin with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+    most = min(len(left), len(right))
+    if left[:most] == right[:most]:
+        return most
+    # By halves: slices are compared in C, and a prompt has tens of thousands of ids.
+    same, differs = 0, most
+    while differs - same > 1:
+        middle = (same + differs) // 2
+        if left[same:middle] == right[same:middle]:
+            same = middle
+        else:
+            differs = middle
+    return same
 
 
 def record_prompt(prompt: TokenIds, base: str | None = None, base_ids: TokenIds = ()) -> PromptRecord:

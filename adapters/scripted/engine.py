@@ -155,6 +155,10 @@ class ScriptedEngine:
         """The names of the tools and the conversation, with words as tokens. Thinking changes nothing."""
         return render(messages, recorded or {}, tools)
 
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        """The ids as numbers: they are hashes of words, which nobody can undo."""
+        return tuple(map(str, ids))
+
     def compile(self, guide: Guide) -> Guide:
         """The guide as it is, if it keeps the limits: a script says what it says."""
         return checked(guide)
@@ -243,7 +247,10 @@ class ScriptedEngine:
         with self._changed:
             while True:
                 while self._pings:
-                    self._pings.pop().set_result(None)
+                    answer = self._pings.pop()
+                    # Whoever asked may have given up meanwhile.
+                    if answer.set_running_or_notify_cancel():
+                        answer.set_result(None)
                 now_s = monotonic()
                 due = [turn for turn in self._turns.values() if turn.due_s <= now_s or turn.cancelled]
                 if due or self._closed:

@@ -32,10 +32,13 @@ from domain.ports.engine import (
     TextChunk,
 )
 from domain.ports.log import (
+    AuditReader,
     ContentExpirer,
     EventJournal,
     EventReader,
     JournalLoad,
+    LogExporter,
+    LogPass,
     ResponseRow,
 )
 from domain.ports.models import ModelSource, Retains
@@ -44,6 +47,7 @@ from domain.ports.wire import (
 )
 
 __all__ = [
+    "AuditReader",
     "CacheHandle",
     "CallGuide",
     "Cancelled",
@@ -68,6 +72,8 @@ __all__ = [
     "InferenceEngine",
     "JournalLoad",
     "JsonGuide",
+    "LogExporter",
+    "LogPass",
     "ModelSource",
     "Prompt",
     "ReasoningChunk",

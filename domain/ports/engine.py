@@ -184,6 +184,9 @@ class InferenceEngine(Protocol):
             InvalidRequestError: the model's template refuses the conversation.
         """
 
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        """What each token id says on its own, for people. Any thread."""
+
     def compile(self, guide: Guide) -> CompiledGuide:
         """Make a guide ready for any number of turns. Any thread; may take a while.
 

@@ -1,11 +1,12 @@
 """The log's ports: what keeps events, and what reads them."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from typing import Protocol
 
 from msgspec import Struct
 
+from domain.audit import AuditFilter, AuditPage, AuditRow
 from domain.events import Outcome, Recorded
 from domain.items import Item
 
@@ -94,8 +95,11 @@ class EventReader(Protocol):
         response returned then names it as its `previous_response_id`. At most `limit` + 1 responses are read.
         """
 
-    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
-        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
+    def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
+        """The output items of those ids, of responses that have not expired; unknown ids are left out.
+
+        With `owner`, items of anybody else's responses are unknown, too (D-18).
+        """
 
     def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
         """The newest responses first; with `status`, those in that state, or with that outcome or reason."""
@@ -114,3 +118,67 @@ class EventReader(Protocol):
 
     def close(self) -> None:
         """Stop the reader threads."""
+
+
+class AuditReader(Protocol):
+    """Finds responses in the log's read model. Expired ones have rows, too, but no content to be found by.
+
+    Everywhere `owner` None is an operator, who sees everybody's; anyone else's responses are not there for
+    an owner (D-18). Futures fail with `StorageError`.
+    """
+
+    def find(self, wanted: AuditFilter) -> Future[AuditPage]:
+        """One page of the responses that meet every condition.
+
+        The future fails with `InvalidRequestError` if `after` is not the id of a response one may see.
+        """
+
+    def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
+        """The row of one response; None if it is not there."""
+
+    def family(
+        self, response_id: str, *, owner: str | None = None, limit: int = ...
+    ) -> Future[list[AuditRow]]:
+        """All responses of the conversation that this one is part of, oldest first; at most `limit`.
+
+        Continuations, forks, failed turns, replays. `previous_response_id` makes them a tree; a replay of
+        the first response stands beside it. Empty if the response is not there.
+        """
+
+    def replays_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
+        """The responses that run this one again, oldest first."""
+
+    def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
+        """What the client sent again after a failure, this response among it, oldest first (`attempts`)."""
+
+
+class LogPass(Protocol):
+    """One pass over the log as it was at one moment, told as JSON lines. Close it; any thread, one at a time.
+
+    `total` is how many events the pass goes through, `done` how many it has; those outside of the time
+    that was asked for count, too. `position` is the place in the log of the last of them, from which a later
+    pass goes on.
+    """
+
+    total: int
+    done: int
+    position: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Chunks of whole lines: a header, events, an end."""
+
+    def close(self) -> None:
+        """Let the log go."""
+
+
+class LogExporter(Protocol):
+    """Tells the events of the log in the order they were stored."""
+
+    def export(self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None) -> LogPass:
+        """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.
+
+        Reads the store at once and while it is iterated: not on the event loop.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """

@@ -8,7 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.scripted.engine import ScriptedEngine
+from adapters.scripted.source import ScriptedSource
 from app import bootstrap
 from app.service import Service
 from app.settings import Settings
@@ -35,10 +35,10 @@ async def running(
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """A service that plays the script; `wrap` comes between it and its journal."""
-    engine = ScriptedEngine.load(write_script(folder, script))
+    source = ScriptedSource(write_script(folder, script))
     with ExitStack() as resources:
         chosen = Settings(**{"db": folder / "turnlog.db"} | settings)
-        service = bootstrap.assemble(chosen, {"scripted": engine}, resources, wrap_journal=wrap)
+        service = bootstrap.assemble(chosen, {"scripted": source}, resources, wrap_journal=wrap)
         yield service
         await service.turns.shut_down(60)
 

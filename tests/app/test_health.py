@@ -9,12 +9,13 @@ import pytest
 
 from adapters.eventstore.store import open_sqlite
 from adapters.scripted.engine import ScriptedEngine
+from adapters.system import SystemClock
 from app import health
 from app.health import Health
-from app.models import Models, ServedModel
 from domain.errors import StorageUnavailableError
 from tests.app.scripts import write_script
 from tests.app.services import asked, running
+from tests.floors import resident
 
 
 class Load:
@@ -46,7 +47,7 @@ async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bo
     if unlink:
         (folder / "log.db").unlink()
     try:
-        models = Models([ServedModel("scripted", engine, instance_id=1, registered_s=0)])
+        models = resident({"scripted": engine}, SystemClock())
         return await Health(models, reader, load).problems()
     finally:
         reader.close()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.persistence import NoRetains
 from app.settings import marker_ttl_ms
 from domain.events import PersistHardTimedOut, TurnCommitted, TurnPersisted
 from domain.lifecycle import Status
@@ -228,16 +227,6 @@ async def test_a_failed_turn_has_no_limits_but_does_not_stay_in_memory(
     assert given.calls.made[-1] == "append TurnFailed"
     assert given.turn.settled.is_set()
 
-
-def test_models_that_stay_retire_nothing() -> None:
-    """R-076: until models come and go, no id can be lost."""
-    retains = NoRetains()
-    retains.retain(1)
-
-    assert retains.retire(1) is False
-
-    retains.release(1)
-    retains.unretire(1)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,13 @@
 import asyncio
 import logging
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
+from adapters.scripted.engine import ScriptedEngine
+from adapters.scripted.script import Script, ScriptedTurn, Step
 from app.live import LiveTurn
 from domain.errors import (
     PreviousResponseNotCompletedError,
@@ -16,6 +20,7 @@ from domain.errors import (
 )
 from domain.events import PersistHardTimedOut, TurnCommitted, TurnFailed, TurnPersisted
 from domain.lifecycle import Status
+from domain.ports import CacheHandle, Cancelled, Deliver, EngineOutput, Submission
 from domain.response import api_status, fold_stored
 from domain.tokens import rebuild_prompt
 from tests.app.scripts import HELLO, entry
@@ -242,14 +247,63 @@ async def test_a_continuation_of_a_write_that_does_not_settle_is_told_to_come_ag
 async def test_what_the_engine_raises_is_logged_with_model_and_response(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R-317, R-398, R-399."""
+    """R-317, R-398, R-399: without the engine's own words, which may quote content; the event has them."""
     async with running(tmp_path) as service:
         turn = await service.turns.begin(asked("boom"))
         await turn.settled.wait()
 
     assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
-        f"[responses] the engine of model scripted failed at {turn.response.id}: it broke"
+        f"[responses] the engine of model scripted failed at {turn.response.id}"
     ]
+
+
+class BabblingEngine(ScriptedEngine):
+    """Delivers what is no output, and hangs then. `ended` is set when the turn is over for the engine."""
+
+    def __init__(self) -> None:
+        super().__init__(Script(turns=(ScriptedTurn(steps=(Step(hang=True),)),)))
+        self.ended = Event()
+        self.handle: CacheHandle | None = None
+
+    def submit(self, submission: Submission, deliver: Deliver) -> None:
+        """Babble first."""
+
+        def told(output: EngineOutput) -> None:
+            if isinstance(output, Cancelled):
+                self.handle = output.cache
+                deliver(output)
+                self.ended.set()
+
+        no_output: Any = "?"
+        deliver(no_output)
+        super().submit(submission, told)
+
+
+async def test_a_turn_that_breaks_is_not_played_on_for_nobody(tmp_path: Path) -> None:
+    """Its seat is another's from then on, so the engine must not be at it any more, nor keep what it read."""
+    async with running(tmp_path) as service:
+        engine = BabblingEngine()
+        service.models.put("scripted", engine)
+
+        turn = await service.turns.begin(asked("hi"))
+        await turn.settled.wait()
+        await asyncio.to_thread(engine.ended.wait)
+
+        assert api_status(turn.response) == "failed"
+        assert engine.handle
+        with pytest.raises(ValueError, match="dropped"):
+            engine.drop(engine.handle)
+
+
+async def test_the_time_in_which_a_turn_waits_is_not_the_engines(tmp_path: Path) -> None:
+    """`TURNLOG_TURN_TIMEOUT_S` begins with the engine: whoever waited as long is not timed out for it."""
+    async with running(tmp_path, ONE_BY_ONE, turn_timeout_s=1.0) as service:
+        hung = await service.turns.begin(asked("hang"))
+        queued = await service.turns.begin(asked("hi"))
+        await hung.settled.wait()
+        await queued.settled.wait()
+
+    assert [turn.response.status for turn in (hung, queued)] == [Status.FAILED, Status.PERSISTED]
 
 
 async def test_many_turns_at_once_are_all_stored_whole(tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ class PuppetEngine:
     def drop(self, handle: CacheHandle) -> None:
         """Nothing is cached."""
 
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        """Nobody asks."""
+        raise NotImplementedError
+
     def release_memory(self) -> None:
         """Nothing is held."""
 

@@ -7,15 +7,17 @@ from typing import Any, TypeVar
 from adapters.openai.frames import Framer
 from app.chains import Chains
 from app.live import LiveTurn
-from app.models import Models, ServedModel
 from app.persistence import PendingAppends, Persistence
 from app.readings import Readings
 from app.recovery import recover
 from app.running import Limits
 from app.sweep import sweep
 from app.turns import Turns
+from domain.events import ResponseCreated
 from domain.pending import PendingWrites
 from domain.ports import IdSource
+from domain.response import Response
+from tests.floors import no_sessions, resident
 from tests.model.engine import PuppetEngine
 from tests.model.store import Disk, Journal, Reader
 from tests.model.virtual_time import VirtualClock, VirtualLoop
@@ -54,6 +56,16 @@ class CountedRetains:
         self.retired -= 1
 
 
+class Unobserved:
+    """A `TurnObserver` that nobody asks."""
+
+    def began(self, created: ResponseCreated) -> None:
+        """Nothing to tell."""
+
+    def ended(self, response: Response) -> None:
+        """Nothing to tell."""
+
+
 class Server:
     """A process, wired as `app.bootstrap` wires it, with its own event loop.
 
@@ -72,7 +84,7 @@ class Server:
         self.live: dict[str, LiveTurn] = {}
         self.persistence = Persistence(self.journal, self.pending, self.retains, self.live, self.clock)
         self.turns = Turns(
-            models=Models([ServedModel(MODEL, self.engine, instance_id=1, registered_s=0)]),
+            models=resident({MODEL: self.engine}, self.clock),
             chains=Chains(self.reader, self.live, self.pending, self.clock, max_length=100),
             live=self.live,
             persistence=self.persistence,
@@ -83,6 +95,8 @@ class Server:
             new_framer=Framer,
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
+            sessions=no_sessions(self.clock),
+            observer=Unobserved(),
             strict=False,
         )
         self.readings = Readings(self.reader, self.live, self.pending, self.clock)

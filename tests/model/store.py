@@ -315,7 +315,7 @@ class Reader:
         """See `EventReader.unfinished`."""
         return self._answer([each for each in self._disk.streams if not self._disk.ends(each)])
 
-    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
+    def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
         """Nobody refers to items in the model."""
         return self._answer({})
 

@@ -1,0 +1,12 @@
+"""Everything between an accepted request and its place on a model.
+
+`Models` is what the use cases see. Behind it are small synchronous pieces, each with one idea: `lane` (who
+may run), `cold` (who may wait for a load), `registry` and `tombstones` (what a name means), `gate` and
+`memory` (what there is room for); `loading` and `waiting` are the asynchronous part.
+"""
+
+from app.models.entry import Entry
+from app.models.registry import Lease
+from app.models.served import ModelEntry, Models
+
+__all__ = ["Entry", "Lease", "ModelEntry", "Models"]

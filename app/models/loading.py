@@ -1,0 +1,194 @@
+"""Loads models one at a time, beside the running turns, within the memory budget (section 5, D-29)."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from threading import Lock
+from typing import Protocol
+
+from msgspec import Struct
+
+from app.models.gate import Gate
+from app.models.memory import Claim, Memory
+from app.models.waiting import entered
+from domain.errors import ModelUnavailableError
+from domain.ports import Clock, InferenceEngine, ModelSource
+
+log = logging.getLogger("turnlog")
+
+KEPT_RECORDS = 100
+
+Loaded = Callable[[InferenceEngine], None]
+"""Told of an engine in the step in which it is there, before anything else can happen to it."""
+
+
+class Suspends(Protocol):
+    """What must not clear the engines' memory pools while a model is being loaded (R-051)."""
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Nothing is cleared until the context is left."""
+
+
+class LoadRecord(Struct, frozen=True):
+    """How one load went; times are Unix milliseconds, from when its turn came (R-055).
+
+    `label` is who wanted it: "responses" (R-052) or "operator".
+    """
+
+    label: str
+    model: str
+    started_ms: int
+    ended_ms: int
+    error: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the model was loaded."""
+        return self.error is None
+
+
+class Loading:
+    """The engines in memory, by what they were loaded from.
+
+    Args:
+        wait_s: how long a load waits for memory before it is refused.
+    """
+
+    def __init__(self, memory: Memory, gate: Gate, idle: Suspends, clock: Clock, *, wait_s: float) -> None:
+        self._memory = memory
+        self._gate = gate
+        self._idle = idle
+        self._clock = clock
+        self._wait_s = wait_s
+        self._one_at_a_time = asyncio.Lock()
+        self._under_way: dict[ModelSource, asyncio.Task[None]] = {}
+        self._engines: dict[ModelSource, InferenceEngine] = {}
+        self._claims: dict[InferenceEngine, Claim] = {}
+        self._unloads: set[asyncio.Task[None]] = set()
+        self._door = Lock()
+        self._closed = False
+        self.records: deque[LoadRecord] = deque(maxlen=KEPT_RECORDS)
+
+    def engine(self, source: ModelSource) -> InferenceEngine | None:
+        """The engine that was loaded from `source`, unless it is being unloaded."""
+        return self._engines.get(source)
+
+    def is_loading(self, source: ModelSource) -> bool:
+        """Whether a load of `source` is under way or waits its turn."""
+        return source in self._under_way
+
+    @property
+    def unloading_bytes(self) -> int:
+        """Memory that comes back by itself, because its engines are being unloaded."""
+        kept = set(self._engines.values())
+        return sum(claim.count_bytes for engine, claim in self._claims.items() if engine not in kept)
+
+    def put(self, source: ModelSource, engine: InferenceEngine) -> None:
+        """Take over an engine that is in memory already."""
+        claim = self._memory.take("weights", engine.info.weight_bytes)
+        assert claim, "what is in memory already has room"
+        self._engines[source], self._claims[engine] = engine, claim
+
+    async def load(self, source: ModelSource, model: str, *, label: str, loaded: Loaded) -> None:
+        """Have `source` in memory; requests that come meanwhile share the load, and its failure.
+
+        Args:
+            model, label: the name that was asked for, and by whom, for the record.
+            loaded: called with the engine in the same step in which it is there.
+
+        Raises:
+            EngineError: it cannot be loaded.
+            ModelUnavailableError: there was no memory for it in time.
+        """
+        task = self._under_way.get(source)
+        if task is None:
+            task = asyncio.create_task(self._load(source, model, label, loaded))
+            self._under_way[source] = task
+        # A request that is cut short must not take the load away from the others.
+        await asyncio.shield(task)
+
+    async def _load(self, source: ModelSource, model: str, label: str, loaded: Loaded) -> None:
+        try:
+            with self._idle.suspended():
+                async with self._one_at_a_time:
+                    loaded(await self._recorded(source, model, label))
+        finally:
+            # In this very step: who finds a load that is over would come back to it for ever.
+            del self._under_way[source]
+
+    async def _recorded(self, source: ModelSource, model: str, label: str) -> InferenceEngine:
+        started_ms = self._clock.now_ms()
+        error: str | None = None
+        try:
+            return await self._read(source, model)
+        except BaseException as failure:
+            error = str(failure) or type(failure).__name__
+            raise
+        finally:
+            self.records.append(LoadRecord(label, model, started_ms, self._clock.now_ms(), error))
+            log.info("[models] loading %s %s", model, f"failed: {error}" if error else "is done")
+
+    async def _read(self, source: ModelSource, model: str) -> InferenceEngine:
+        claim = await self._room(source.weight_bytes, model)
+        try:
+            engine = await asyncio.to_thread(self._load_unless_closed, source)
+        except BaseException:
+            claim.leave()
+            raise
+        claim.resize(engine.info.weight_bytes)
+        self._engines[source], self._claims[engine] = engine, claim
+        return engine
+
+    def _load_unless_closed(self, source: ModelSource) -> InferenceEngine:
+        engine = source.load()
+        with self._door:
+            if not self._closed:
+                return engine
+        engine.close()
+        raise ModelUnavailableError("The server is shutting down.")
+
+    async def _room(self, count_bytes: int, model: str) -> Claim:
+        """Memory for a model. New turns are held up for it only if the end of the running ones makes room.
+
+        Else a model must become idle first, and the turns that wait for it must not wait for this load.
+        """
+        if claim := self._memory.take("weights", count_bytes):
+            return claim
+        held_up = self._memory.suffices_after_turns(count_bytes)
+        gate_pass = self._gate.write(lambda: None) if held_up else None
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await entered(partial(self._memory.ask, "weights", count_bytes))
+        except TimeoutError:
+            raise ModelUnavailableError(
+                f"There was no memory for the model of '{model}' within {self._wait_s:g} s: it takes about "
+                f"{count_bytes:,} bytes and {max(0, self._memory.free_bytes):,.0f} are free. Retry later."
+            ) from None
+        finally:
+            if gate_pass:
+                gate_pass.leave()
+
+    def unload(self, engine: InferenceEngine) -> "asyncio.Task[None]":
+        """Free an engine on which nothing runs. Its memory is back when the task is done."""
+        source = next(source for source, each in self._engines.items() if each is engine)
+        del self._engines[source]
+        task = asyncio.create_task(self._unload(engine))
+        self._unloads.add(task)
+        task.add_done_callback(self._unloads.discard)
+        return task
+
+    async def _unload(self, engine: InferenceEngine) -> None:
+        try:
+            await asyncio.to_thread(engine.close)
+        finally:
+            self._claims.pop(engine).leave()
+
+    def close(self) -> None:
+        """Close every engine; one that is still being loaded is closed as soon as it is there."""
+        with self._door:
+            self._closed = True
+        for engine in self._claims:
+            engine.close()

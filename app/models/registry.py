@@ -1,0 +1,183 @@
+"""Which model object each name means, and what keeps a binding alive (section 6).
+
+One binding for each model object, whatever its names: its lane and its instance id stay the same as long as a
+name, a lease or a retain holds them. Synchronous, and known to nobody but by identity.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+from app.models.lane import Lane
+from app.models.tombstones import Tombstones
+from domain.errors import ModelNotFoundError
+from domain.ports import InferenceEngine
+
+
+class Binding:
+    """A loaded model with its lane. `leases` and `retains` count what keeps it beside its names.
+
+    `names` says since when each means it, in Unix seconds; `last_use` orders bindings by their last use.
+    """
+
+    def __init__(self, engine: InferenceEngine, lane: Lane, instance_id: int) -> None:
+        self.engine = engine
+        self.lane = lane
+        self.instance_id = instance_id
+        self.names: dict[str, int] = {}
+        self.leases = 0
+        self.retains = 0
+        self.last_use = 0
+        self.on_unleased: Callable[[], None] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether anything still keeps it; if not, its lane and id are forgotten (R-064, R-065)."""
+        return bool(self.names or self.leases or self.retains)
+
+
+class Registry:
+    """Names, bindings, leases and retains; the `Retains` of the writes.
+
+    Args:
+        new_lane: makes the lane of a model object.
+    """
+
+    def __init__(self, new_lane: Callable[[InferenceEngine], Lane]) -> None:
+        self._new_lane = new_lane
+        self._ids = count(1)
+        self._uses = count(1)
+        self._by_name: dict[str, Binding] = {}
+        self._by_engine: dict[InferenceEngine, Binding] = {}
+        self._tombstones = Tombstones()
+
+    def find(self, name: str) -> Binding | None:
+        """What `name` means now, if a model is loaded for it."""
+        return self._by_name.get(name)
+
+    def bindings(self) -> list[Binding]:
+        """Every binding that a name leads to, once (R-077)."""
+        return [binding for binding in self._by_engine.values() if binding.names]
+
+    def is_used(self, engine: InferenceEngine) -> bool:
+        """Whether a name or a request has the model object."""
+        binding = self._by_engine.get(engine)
+        return binding is not None and bool(binding.names or binding.leases)
+
+    def bind(self, name: str, engine: InferenceEngine, *, now_s: int) -> Binding:
+        """Let `name` mean the model object from now on; `now_s` is when, for lists (R-061 … R-063, R-065)."""
+        binding = self._by_engine.get(engine)
+        if binding is None:
+            instance_id = self._tombstones.inherited(engine) or next(self._ids)
+            binding = Binding(engine, self._new_lane(engine), instance_id)
+            self._by_engine[engine] = binding
+        if self._by_name.get(name) is not binding:
+            self.unbind(name)
+        binding.on_unleased = None  # whatever was to happen to it: it is in use again
+        binding.names[name] = now_s
+        binding.last_use = next(self._uses)
+        self._by_name[name] = binding
+        return binding
+
+    def unbind(self, name: str) -> Binding | None:
+        """Let `name` mean nothing; what it meant, if anything."""
+        binding = self._by_name.pop(name, None)
+        if binding:
+            del binding.names[name]
+            self._tear_down_unless_held(binding)
+        return binding
+
+    def lease(self, name: str) -> "Lease":
+        """Hold what `name` means for one request (R-066).
+
+        Raises:
+            ModelNotFoundError: it means nothing.
+        """
+        binding = self._by_name.get(name)
+        if binding is None:
+            raise ModelNotFoundError(name, self._by_name)
+        binding.leases += 1
+        binding.last_use = next(self._uses)
+        return Lease(self, name, binding)
+
+    def when_unleased(self, binding: Binding, callback: Callable[[], None]) -> None:
+        """Call back when no request holds the binding, at once if none does; not if a name means it again."""
+        if binding.leases:
+            binding.on_unleased = callback
+        else:
+            callback()
+
+    def _release(self, binding: Binding) -> None:
+        binding.leases -= 1
+        binding.last_use = next(self._uses)
+        self._tear_down_unless_held(binding)
+        if binding.leases == 0 and (callback := binding.on_unleased):
+            binding.on_unleased = None
+            callback()
+
+    def _tear_down_unless_held(self, binding: Binding) -> None:
+        if not binding.held and self._by_engine.get(binding.engine) is binding:
+            del self._by_engine[binding.engine]
+
+    # ── the retains of writes (R-069 … R-076) ──
+
+    def retain(self, instance_id: int) -> None:
+        """See `Retains.retain`."""
+        if binding := self._of(instance_id):
+            binding.retains += 1
+
+    def release(self, instance_id: int) -> None:
+        """See `Retains.release`."""
+        binding = self._of(instance_id)
+        if binding and binding.retains:
+            binding.retains -= 1
+            self._tear_down_unless_held(binding)
+
+    def retire(self, instance_id: int) -> bool:
+        """See `Retains.retire`."""
+        binding = self._of(instance_id)
+        if binding:
+            self._tombstones.retire(binding.engine, instance_id)
+        return binding is not None
+
+    def unretire(self, instance_id: int) -> None:
+        """See `Retains.unretire`."""
+        self._tombstones.settle(instance_id)
+
+    def _of(self, instance_id: int) -> Binding | None:
+        return next((each for each in self._by_engine.values() if each.instance_id == instance_id), None)
+
+
+class Lease:
+    """A request's hold on a model: what its name meant when it asked, whatever it means later (R-068)."""
+
+    def __init__(self, registry: Registry, name: str, binding: Binding) -> None:
+        self.name = name
+        self.binding = binding
+        self._registry = registry
+        self._released = False
+
+    @property
+    def engine(self) -> InferenceEngine:
+        """The model object."""
+        return self.binding.engine
+
+    @property
+    def instance_id(self) -> int:
+        """The object's number in this process (R-061)."""
+        return self.binding.instance_id
+
+    @property
+    def lane(self) -> Lane:
+        """The object's lane."""
+        return self.binding.lane
+
+    @property
+    def holds(self) -> bool:
+        """Whether the name still means this object (R-138, R-139)."""
+        return self._registry.find(self.name) is self.binding
+
+    def release(self) -> None:
+        """Let the object go; without effect the second time."""
+        if not self._released:
+            self._released = True
+            self._registry._release(self.binding)

@@ -1,0 +1,51 @@
+"""A model floor for tests: engines that are in memory already, no limits unless a test asks for them."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+from app.models import Models
+from app.models.memory import Memory
+from app.sessions import Sessions, WarmPool
+from app.sessions.prints import KeyPrints
+from domain.ports import Clock, InferenceEngine
+
+
+class Ready:
+    """A `ModelSource` whose engine is there already."""
+
+    weight_bytes = 0
+
+    def __init__(self, engine: InferenceEngine) -> None:
+        self._engine = engine
+
+    def load(self) -> InferenceEngine:
+        """The engine."""
+        return self._engine
+
+
+class NeverIdle:
+    """What suspends an idle sweeper that is not there."""
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Nothing to suspend."""
+        return nullcontext()
+
+
+def resident(engines: dict[str, InferenceEngine], clock: Clock) -> Models:
+    """A floor on which these engines are loaded, with no limits."""
+    models = Models(
+        {name: Ready(engine) for name, engine in engines.items()},
+        max_waiting=None,
+        memory=Memory(None),
+        wait_s=60.0,
+        idle=NeverIdle(),
+        clock=clock,
+    )
+    for name, engine in engines.items():
+        models.put(name, engine)
+    return models
+
+
+def no_sessions(clock: Clock) -> Sessions:
+    """Sessions that keep nothing warm."""
+    pool = WarmPool(Memory(None), most_entries=0, most_bytes=0)
+    return Sessions(pool, KeyPrints(), clock, ttl_s=1_800.0)
