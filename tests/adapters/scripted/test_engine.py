@@ -354,6 +354,18 @@ def test_a_handle_spares_the_next_turn_what_this_one_read_and_wrote() -> None:
         assert engine.size_bytes(warm) == 4 * read_and_written
 
 
+def test_a_handle_holds_as_much_memory_as_the_script_says_of_a_token() -> None:
+    engine = ScriptedEngine(Script(turns=(entry(STOP),), kv_bytes_per_token=100))
+    asked = user("one two three")
+    try:
+        handle = submit(engine, asked).end().cache
+
+        assert handle is not None
+        assert engine.size_bytes(handle) == 100 * len(engine.render([asked]).ids)
+    finally:
+        engine.close()
+
+
 def test_a_handle_spares_only_what_the_prompts_have_in_common() -> None:
     with playing(entry(STOP)) as engine:
         warm = submit(engine, user("one two three")).end().cache
@@ -385,7 +397,9 @@ def test_a_dropped_handle_is_not_used_again() -> None:
 
 def test_a_script_is_loaded_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
-    path.write_text('{"concurrency": 3, "context_window": 99, "turns": []}')
+    path.write_text(
+        '{"concurrency": 3, "context_window": 99, "weight_bytes": 4000, "kv_bytes_per_token": 8, "turns": []}'
+    )
     script = Script(concurrency=3, context_window=99, turns=())
 
     engine = ScriptedEngine.load(path)
@@ -397,6 +411,8 @@ def test_a_script_is_loaded_from_a_file(tmp_path: Path) -> None:
         context_window_tokens=99,
         concurrency=3,
         reads_images=True,
+        weight_bytes=4000,
+        kv_bytes_per_token=8,
     )
 
 
@@ -408,6 +424,15 @@ def test_tools_are_part_of_a_prompt_and_thinking_is_not() -> None:
 
     assert plain == thinking
     assert offered.ids == word_ids("look look") + plain.ids
+
+
+def test_ids_are_spelt_as_numbers() -> None:
+    """They are hashes of words, and those of a prompt hold markers too."""
+    with playing(entry(STOP)) as engine:
+        ids = engine.render([user("hi you")]).ids
+
+        assert engine.spell(ids) == tuple(str(id_) for id_ in ids)
+        assert engine.spell(()) == ()
 
 
 def test_a_guide_is_checked_and_changes_nothing() -> None:

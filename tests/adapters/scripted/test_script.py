@@ -25,7 +25,8 @@ def one_turn(*steps: str) -> str:
 
 def test_every_key_of_the_format_is_read() -> None:
     written = """
-    {"concurrency": 2, "context_window": 100, "turns": [
+    {"concurrency": 2, "context_window": 100, "load_ms": 50, "load_error": "no such file",
+     "weight_bytes": 4000, "kv_bytes_per_token": 8, "turns": [
       {"match": "weather", "steps": [
         {"reasoning": "let me look"}, {"text": "Hel"}, {"sleep_ms": 20}, {"raise": "no"}, {"hang": true},
         {"end": {"finish_reason": "stop", "text": "Hello", "thinking": null, "prompt_tokens": 5,
@@ -54,14 +55,29 @@ def test_every_key_of_the_format_is_read() -> None:
         Step(end=ending),
     )
     assert script == Script(
-        concurrency=2, context_window=100, turns=(ScriptedTurn(match="weather", steps=steps),)
+        concurrency=2,
+        context_window=100,
+        load_ms=50,
+        load_error="no such file",
+        weight_bytes=4000,
+        kv_bytes_per_token=8,
+        turns=(ScriptedTurn(match="weather", steps=steps),),
     )
 
 
 def test_concurrency_and_window_have_defaults() -> None:
+    """And so has what concerns the load: at once, without failing, next to no memory."""
     script = parse_script('{"turns": []}')
 
-    assert (script.concurrency, script.context_window) == (64, None)
+    assert script == Script(
+        turns=(),
+        concurrency=64,
+        context_window=None,
+        load_ms=0,
+        load_error=None,
+        weight_bytes=0,
+        kv_bytes_per_token=0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,8 +138,11 @@ def test_the_fingerprint_is_of_what_is_said_not_of_how_it_is_written() -> None:
     script = parse_script('{"turns": [{"match": "a", "steps": [{"text": "b"}]}]}')
     respaced = parse_script('{ "turns":[{"steps":[{"text":"\\u0062"}],"match":"a"}],"concurrency":64 }')
     changed = parse_script('{"turns": [{"match": "a", "steps": [{"text": "c"}]}]}')
+    slower = parse_script(
+        '{"turns": [{"match": "a", "steps": [{"text": "b"}]}], "load_ms": 9, "weight_bytes": 9}'
+    )
 
-    assert script.fingerprint == respaced.fingerprint != changed.fingerprint
+    assert script.fingerprint == respaced.fingerprint == slower.fingerprint != changed.fingerprint
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
