@@ -1,0 +1,157 @@
+"""Warm sessions on a real engine, with the tiny random model: what is spared, and what stays the same."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from adapters.eventstore.store import open_reader
+from domain.conversation import token_log
+from domain.response import fold_stored
+from tests.serving import RunningServer, serving
+from tests.tiny_model import make_tiny_model
+
+Json = dict[str, Any]
+
+TURNS = 8
+TEXTS = [f"Tell me more, {number}." for number in range(TURNS)]
+
+
+class Server(NamedTuple):
+    """A server with the tiny model, and a client of it."""
+
+    running: RunningServer
+    http: httpx.Client
+
+    def ask(self, said: str | Sequence[Json], previous: str | None = None, **fields: Any) -> httpx.Response:
+        """A greedy answer of a few tokens."""
+        body = {"model": "tiny", "input": said, "previous_response_id": previous, "temperature": 0}
+        answer = self.http.post("/v1/responses", json=body | {"max_output_tokens": 8} | fields)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def chain(self, texts: Sequence[str], previous: str | None = None, **fields: Any) -> list[Json]:
+        """A conversation by `previous_response_id`."""
+        answers: list[Json] = []
+        for text in texts:
+            answers.append(self.ask(text, previous, **fields).json())
+            previous = answers[-1]["id"]
+        return answers
+
+    def prompt_digests(self, answers: Sequence[Json]) -> list[str]:
+        """What the model has read for each, as the log says it."""
+        with closing(open_reader(self.running.database)) as reader:
+            stored = reader.chain(answers[-1]["id"], limit=len(answers)).result()
+        responses = [fold_stored(recorded.event for recorded in turn) for turn in stored]
+        assert [response.id for response in responses] == [answer["id"] for answer in answers]
+        return [response.started.prompt.digest for response in responses if response.started]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """One that keeps caches, and one that keeps none. Strict, so that what was answered can be read."""
+    folder = tmp_path_factory.mktemp("warm")
+    model = f"tiny={make_tiny_model(folder / 'tiny')}"
+    strict = {"TURNLOG_DURABILITY": "strict", "TURNLOG_CACHE": str(folder)}
+    with (
+        serving(folder / "warm.db", "--model", model, **strict) as warm,
+        serving(folder / "cold.db", "--model", model, **strict, TURNLOG_WARM_ENTRIES="0") as cold,
+        warm.http as warm_http,
+        cold.http as cold_http,
+    ):
+        yield Server(warm, warm_http), Server(cold, cold_http)
+
+
+@pytest.fixture
+def warm(servers: tuple[Server, Server]) -> Server:
+    """The one that keeps caches."""
+    return servers[0]
+
+
+@pytest.fixture
+def cold(servers: tuple[Server, Server]) -> Server:
+    """The one that keeps none."""
+    return servers[1]
+
+
+def output(answers: Sequence[Json]) -> list[str]:
+    """What was answered."""
+    return [answer["output_text"] for answer in answers]
+
+
+def cached(answer: Json) -> int:
+    """How many tokens were spared."""
+    return int(answer["usage"]["input_tokens_details"]["cached_tokens"])
+
+
+def test_a_warm_chain_reads_and_says_what_a_cold_one_does(warm: Server, cold: Server) -> None:
+    """D-24: at each step all is spared that was read and written before; prompts and answers are the same."""
+    hot, slow = warm.chain(TEXTS), cold.chain(TEXTS)
+
+    assert (output(hot), warm.prompt_digests(hot)) == (output(slow), cold.prompt_digests(slow))
+    assert [cached(answer) for answer in slow] == [0] * TURNS
+    totals = [answer["usage"]["total_tokens"] for answer in hot]
+    assert [cached(answer) for answer in hot[1:]] == totals[:-1]
+
+
+def test_two_continuations_at_once_share_one_cache_and_say_what_cold_ones_say(
+    warm: Server, cold: Server
+) -> None:
+    """G-080: in one batch, and the response they come from can be continued afterwards too."""
+    salt = {"cache_salt": "forks"}
+    first, cold_first = warm.chain(TEXTS[:2], **salt)[-1], cold.chain(TEXTS[:2], **salt)[-1]
+    forks = ["And the left?", "And the right, if there is one?"]
+
+    with ThreadPoolExecutor(2) as threads:
+        begun = [threads.submit(warm.ask, text, first["id"], **salt) for text in forks]
+        hot = [each.result() for each in begun]
+    later = warm.ask("And the middle?", first["id"], **salt)
+
+    assert [answer.headers["x-session-cache"] for answer in (*hot, later)] == ["hit"] * 3
+    spared = first["usage"]["total_tokens"]
+    assert [cached(answer.json()) for answer in hot] == [spared] * 2
+    # The forks have left longer ones, which begin as this question does.
+    assert cached(later.json()) >= spared
+    slow = [cold.ask(text, cold_first["id"], **salt).json() for text in (*forks, "And the middle?")]
+    assert output([answer.json() for answer in (*hot, later)]) == output(slow)
+
+
+def test_a_client_that_resends_its_history_is_spared_all_of_it(warm: Server) -> None:
+    """D-28, decision 11: its echoes stand for the very tokens that the model wrote."""
+    history: list[Json] = []
+    answers: list[Json] = []
+    for text in ("Something that is longer than the 64 tokens that make a cache worth it.", *TEXTS[:3]):
+        history.append({"role": "user", "content": text})
+        answers.append(warm.ask(history).json())
+        history.append({"role": "assistant", "content": answers[-1]["output_text"]})
+
+    totals = [answer["usage"]["total_tokens"] for answer in answers]
+    assert [cached(answer) for answer in answers[1:]] == totals[:-1]
+
+
+def test_two_salts_are_read_twice(warm: Server) -> None:
+    """R-099: the same words, and nothing is shared; nor is it told that somebody else has said them."""
+    question = "A question that is long enough to be found by its first 64 tokens, whoever asks it. Is it?"
+
+    counts = [cached(warm.ask(question, cache_salt=salt).json()) for salt in ("one", "two", "one")]
+
+    assert counts[:2] == [0, 0]
+    assert counts[2] >= 64
+
+
+def test_the_log_of_a_warm_chain_gives_its_prompts_back(warm: Server) -> None:
+    """Each prompt is told by what it shares with the turn before it, and can be proved by its digest."""
+    answers = warm.chain(TEXTS[:5], cache_salt="log")
+
+    with closing(open_reader(warm.running.database)) as reader:
+        stored = reader.chain(answers[-1]["id"], limit=len(answers)).result()
+    chain = [fold_stored(recorded.event for recorded in turn) for turn in stored]
+
+    # It raises if a digest is not that of what was rebuilt.
+    lengths = [len(token_log(chain[: number + 1])) for number in range(len(chain))]
+    assert lengths == [answer["usage"]["total_tokens"] for answer in answers]
+    shared = [response.started.prompt.shared for response in chain if response.started]
+    assert shared == [0, *lengths[:-1]]
