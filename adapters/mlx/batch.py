@@ -4,6 +4,8 @@ Everything here happens on the engine thread. One turn alone takes the same path
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,13 +24,14 @@ from domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
 
-CONCURRENCY = 8
-"""How many turns are decoded together; more wait for a place."""
+CONCURRENCY = 16
+"""How many turns are decoded together unless said otherwise; more wait for a place."""
 
-# A step is how long a cancelled turn still runs. On a CPU, short steps cost nothing, and with the slow
-# arithmetic that is there without an OpenBLAS, 128 tokens of a small model would take 12 seconds.
+# What a step reads of all waiting prompts together is how long a cancelled turn still runs, and how long the
+# others wait for their next token. On a CPU, short steps cost nothing, and with the slow arithmetic that is
+# there without an OpenBLAS, 128 tokens of a small model would take 12 seconds.
 _CPU_STEP_TOKENS = 128 if OPENBLAS else 16
-_PREFILL_STEP_TOKENS = 512 if ON_GPU else _CPU_STEP_TOKENS
+PREFILL_STEP_TOKENS = 512 if ON_GPU else _CPU_STEP_TOKENS
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,23 @@ class _Seat:
 
 
 class Batch:
-    """Turns come by `start`, move on with each `step`, and leave when they end or by `cancel`."""
+    """Turns come by `start`, move on with each `step`, and leave when they end or by `cancel`.
 
-    def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+    Args:
+        concurrency: how many turns are decoded together at most.
+    """
+
+    def __init__(self, model: LoadedModel, concurrency: int = CONCURRENCY) -> None:
+        self._network = model.network
+        self._tokenizer = model.tokenizer
+        self._concurrency = concurrency
         self._dialect = Dialect(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
         self._logprobs = LogprobReader(model.tokenizer)
         self._live: dict[int, _Seat] = {}
-        self._generator = self._new_generator()
+        self._waiting: set[int] = set()
+        # Made by the first turn, as it belongs to the thread that computes.
+        self._generator: Any = None
 
     @property
     def idle(self) -> bool:
@@ -61,7 +72,7 @@ class Batch:
         assert guide is None or isinstance(guide, MlxGuide)
         begins_with = self._dialect.begins_with(submission.prompt.ids)
         speech = self._speech(submission, guide, begins_with)
-        turn = LiveTurn(submission, deliver, speech, self._model.tokenizer.detokenizer, submitted_s)
+        turn = LiveTurn(submission, deliver, speech, self._tokenizer.detokenizer, submitted_s)
         try:
             guided = self._guided(submission, guide, begins_with)
             uid = self._insert(submission, turn, guided)
@@ -69,43 +80,68 @@ class Batch:
             turn.fail(error)
             return
         self._live[uid] = _Seat(turn, guided, submission.sampling.top_logprobs)
+        self._waiting.add(uid)
         if len(self._live) > 1:
             for companion in self._live.values():
                 companion.turn.alone = False
 
     def step(self) -> None:
         """Read a piece of each waiting prompt and make one token of every answer."""
-        _, responses = self._generator.next()
-        for response in responses:
-            seat = self._live[response.uid]
-            try:
-                self._tell(response, seat)
-            except Exception as error:
-                # What one model says must not end the turns of others.
-                _log.exception("turn %s failed", seat.turn.turn_id)
-                self._take_out(response.uid)
-                seat.turn.fail(error)
+        with self._failing_together():
+            self._generator.prefill_step_size = self._piece_tokens()
+            prompts, responses = self._generator.next()
+            self._waiting.difference_update(prompt.uid for prompt in prompts if prompt.end_of_prompt)
+            for response in responses:
+                seat = self._live[response.uid]
+                try:
+                    self._tell(response, seat)
+                except Exception as error:
+                    # What one model says must not end the turns of others.
+                    _log.exception("turn %s failed", seat.turn.turn_id)
+                    self._take_out(response.uid)
+                    seat.turn.fail(error)
 
     def cancel(self, turn_id: str) -> None:
         """Take a turn out; it keeps what was read of it so far."""
-        for uid, seat in self._live.items():
-            if seat.turn.turn_id == turn_id:
-                seat.turn.cancel(self._take_out(uid))
-                return
-
-    def fail(self, error: Exception) -> None:
-        """End all turns as failed. What was computing may be half done, so it is begun afresh."""
-        failed, self._live = self._live, {}
-        self._generator.close()
-        self._generator = self._new_generator()
-        for seat in failed.values():
-            seat.turn.fail(error)
+        with self._failing_together():
+            for uid, seat in self._live.items():
+                if seat.turn.turn_id == turn_id:
+                    seat.turn.cancel(self._take_out(uid))
+                    return
 
     def close(self) -> None:
-        """End all turns as cancelled."""
-        self._generator.close()
-        for seat in self._live.values():
+        """End all turns as cancelled, and let go of the model."""
+        self._network = None
+        for seat in self._cleared():
             seat.turn.cancel()
+
+    @contextmanager
+    def _failing_together(self) -> Iterator[None]:
+        """If what is done raises, all turns end as failed. What was computing may then be half done, so the
+        next turn begins afresh.
+        """
+        try:
+            yield
+        except Exception as error:
+            _log.exception("the running turns failed")
+            for seat in self._cleared():
+                seat.turn.fail(error)
+
+    def _cleared(self) -> list[_Seat]:
+        """All turns that were live. None is afterwards, and nothing is kept of what was computed."""
+        seats = list(self._live.values())
+        self._live.clear()
+        self._waiting.clear()
+        if self._generator is not None:
+            self._generator.close()
+            self._generator = None
+        return seats
+
+    def _piece_tokens(self) -> int:
+        """How much of each waiting prompt a step reads. Shorter ones are padded, so all count alike."""
+        decoding = len(self._live) - len(self._waiting)
+        prompts = min(len(self._waiting), self._concurrency - decoding)
+        return max(1, PREFILL_STEP_TOKENS // max(1, prompts))
 
     def _tell(self, response: Any, seat: _Seat) -> None:
         """Give a turn its next token, and end it if that was the last."""
@@ -117,7 +153,7 @@ class Batch:
             logprob = self._logprobs.read(response.token, response.logprobs, seat.top_logprobs)
         turn.receive(response.token, logprob, ends=response.token in self._dialect.ends)
         if response.finish_reason is not None:
-            del self._live[uid]
+            self._forget(uid)
             turn.finish(response.finish_reason, MlxCache(tuple(response.all_tokens), response.prompt_cache))
         elif turn.stopped:
             cache = self._take_out(uid)
@@ -127,17 +163,21 @@ class Batch:
     def _take_out(self, uid: int) -> MlxCache | None:
         """Remove a turn from the batch; what was read of it, if anything was."""
         removed = self._generator.remove([uid], return_prompt_caches=True)
-        self._live.pop(uid, None)
+        self._forget(uid)
         layers, ids = removed.get(uid, (None, ()))
         return MlxCache(tuple(ids), layers) if ids else None
 
+    def _forget(self, uid: int) -> None:
+        self._live.pop(uid, None)
+        self._waiting.discard(uid)
+
     def _new_generator(self) -> Any:
         return BatchGenerator(
-            self._model.network,
+            self._network,
             stop_tokens=[[end] for end in self._dialect.ends],
-            completion_batch_size=CONCURRENCY,
-            prefill_batch_size=CONCURRENCY,
-            prefill_step_size=_PREFILL_STEP_TOKENS,
+            completion_batch_size=self._concurrency,
+            prefill_batch_size=self._concurrency,
+            prefill_step_size=PREFILL_STEP_TOKENS,
             # One stream for all that this thread computes, so that nothing waits for another stream.
             stream=mx.default_stream(mx.default_device()),
         )
@@ -165,7 +205,7 @@ class Batch:
             guide,
             self._dialect,
             prompt_tokens=len(submission.prompt.ids),
-            thinking=self._model.tokenizer.detokenizer if begins_with == THINKING else None,
+            thinking=self._tokenizer.detokenizer if begins_with == THINKING else None,
         )
 
     def _insert(self, submission: Submission, turn: LiveTurn, guided: GuidedLogits | None) -> int:
@@ -176,6 +216,8 @@ class Batch:
         processors: list[Processor] = penalties(submission.sampling, len(prompt))
         if guided:
             processors.append(guided)
+        if self._generator is None:
+            self._generator = self._new_generator()
         # Copies: the generator goes on writing to the lists it gets.
         [uid] = self._generator.insert(
             [list(prompt[cached:])],

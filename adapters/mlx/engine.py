@@ -1,13 +1,10 @@
-"""The inference engine on MLX: one thread owns the model and everything computed with it."""
+"""The inference engine on MLX: all that is computed happens on a thread that models may share."""
 
-import gc
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from time import perf_counter
 
 from adapters.mlx.batch import CONCURRENCY, Batch
@@ -16,37 +13,43 @@ from adapters.mlx.dialect import Dialect
 from adapters.mlx.guide import GuideCompiler, MlxGuide
 from adapters.mlx.model import LoadedModel, load
 from adapters.mlx.prompt import PromptRenderer
-from adapters.mlx.runtime import mx
+from adapters.mlx.runtime import release_memory
+from adapters.mlx.thread import Command, EngineThread
 from domain.errors import ShuttingDownError
 from domain.messages import Message
 from domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
 from domain.tokens import TokenIds
 from domain.tools import Tool
 
-_log = logging.getLogger(__name__)
-
-_Inbox = SimpleQueue[Callable[[Batch], None] | None]
-"""What the engine thread is asked to do, in order; None asks it to end."""
-
 
 class MlxEngine:
-    """An `InferenceEngine` on a local MLX model. Outputs are delivered on its own thread."""
+    """An `InferenceEngine` on a local MLX model. Outputs are delivered on the engine thread.
 
-    def __init__(self, model: LoadedModel) -> None:
+    Args:
+        thread: computes the turns; left out, the engine has one of its own.
+        concurrency: how many turns are decoded together at most.
+    """
+
+    def __init__(
+        self, model: LoadedModel, thread: EngineThread | None = None, concurrency: int = CONCURRENCY
+    ) -> None:
         self._info = EngineInfo(
             model_fingerprint=model.model_fingerprint,
             tokenizer_fingerprint=model.tokenizer_fingerprint,
             context_window_tokens=model.context_window_tokens,
-            concurrency=CONCURRENCY,
+            concurrency=concurrency,
+            weight_bytes=model.weight_bytes,
+            kv_bytes_per_token=model.kv_bytes_per_token,
         )
         dialect = Dialect(model.tokenizer)
         self._renderer = PromptRenderer(model.tokenizer, dialect)
         self._guides = GuideCompiler(model.tokenizer, dialect)
-        self._inbox: _Inbox = SimpleQueue()
+        self._batch = Batch(model, concurrency)
         self._closed = False
         self._door = Lock()
-        self._thread = Thread(target=_serve, args=(model, self._inbox), name="mlx-engine", daemon=True)
-        self._thread.start()
+        self._owns_thread = thread is None
+        self._thread = thread or EngineThread()
+        self._thread.add(self._batch)
 
     @classmethod
     def load(cls, folder: Path) -> "MlxEngine":
@@ -71,21 +74,22 @@ class MlxEngine:
     ) -> Prompt:
         return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
 
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        return self._renderer.spell(ids)
+
     def compile(self, guide: Guide) -> MlxGuide:
         return self._guides.compile(guide)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
-        if not self._ask(
-            partial(Batch.start, submission=submission, deliver=deliver, submitted_s=perf_counter())
-        ):
+        if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):
             deliver(Cancelled())
 
     def cancel(self, turn_id: str) -> None:
-        self._ask(partial(Batch.cancel, turn_id=turn_id))
+        self._ask(partial(self._batch.cancel, turn_id))
 
     def ping(self) -> Future[None]:
         answer: Future[None] = Future()
-        if not self._ask(lambda _: answer.set_result(None)):
+        if not self._ask(lambda: answer.set_result(None)):
             answer.set_exception(ShuttingDownError())
         return answer
 
@@ -98,54 +102,25 @@ class MlxEngine:
     def drop(self, handle: CacheHandle) -> None:
         cache = _ours(handle)
         # In its turn: a submission that came before may still have to read it.
-        if not self._ask(lambda _: cache.drop()):
+        if not self._ask(cache.drop):
             cache.drop()
 
     def release_memory(self) -> None:
-        self._ask(lambda _: mx.clear_cache())
+        self._ask(release_memory)
 
     def close(self) -> None:
         with self._door:
-            if not self._closed:
-                self._closed = True
-                self._inbox.put(None)
-        self._thread.join()
+            self._closed = True
+        self._thread.remove(self._batch)
+        if self._owns_thread:
+            self._thread.close()
 
-    def _ask(self, command: Callable[[Batch], None]) -> bool:
+    def _ask(self, command: Command) -> bool:
         """Whether the engine thread will get to it; not after `close`."""
         with self._door:
-            if not self._closed:
-                self._inbox.put(command)
-            return not self._closed
+            return not self._closed and self._thread.ask(command)
 
 
 def _ours(handle: CacheHandle) -> MlxCache:
     assert isinstance(handle, MlxCache)
     return handle
-
-
-def _serve(model: LoadedModel, inbox: _Inbox) -> None:
-    """The life of the engine thread."""
-    batch = Batch(model)
-    while (command := _next_command(inbox, batch)) is not None:
-        try:
-            command(batch)
-        except Exception as error:
-            # Whatever went wrong, the next turn can be served.
-            _log.exception("the running turns failed")
-            batch.fail(error)
-    batch.close()
-    # MLX aborts the process at its exit if a thread that computed leaves anything behind.
-    del batch, model, command
-    gc.collect()
-    mx.synchronize()
-    mx.clear_cache()
-    mx.clear_streams()
-
-
-def _next_command(inbox: _Inbox, batch: Batch) -> Callable[[Batch], None] | None:
-    """What was asked for, else the next step; waits only when there is nothing to compute."""
-    try:
-        return inbox.get(block=batch.idle)
-    except Empty:
-        return Batch.step

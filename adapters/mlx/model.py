@@ -1,15 +1,14 @@
-"""A model folder: checked, loaded and fingerprinted. No code that lies in a folder is ever run."""
+"""A model folder: checked and loaded. No code that lies in a folder is ever run."""
 
-import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
+from adapters.mlx.footprint import is_best_dense, kv_bytes_per_token, weight_bytes
 from adapters.mlx.runtime import (
     ON_GPU,
-    OPENBLAS,
     dequantize_model,
     load_model,
     load_tokenizer,
@@ -19,7 +18,6 @@ from adapters.mlx.runtime import (
 from domain.errors import EngineError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
-_MOST_DENSE_PARAMETERS = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,21 @@ class LoadedModel:
     model_fingerprint: str
     tokenizer_fingerprint: str
     context_window_tokens: int | None
+    weight_bytes: int
+    kv_bytes_per_token: int
 
 
-def load(folder: Path) -> LoadedModel:
+def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
     """Load the MLX model in `folder`.
+
+    Args:
+        hashes: of files, for the fingerprints; left out, all files are read.
 
     Raises:
         EngineError: the folder is missing, incomplete or broken, wants code of its own to be run, has no
             chat template, or is of a kind that cannot be batched.
     """
-    config = _checked(folder)
+    config = checked_config(folder)
     try:
         network, _ = load_model(folder)
         tokenizer = load_tokenizer(  # type: ignore[no-untyped-call]
@@ -66,17 +69,24 @@ def load(folder: Path) -> LoadedModel:
     if not ON_GPU:
         _fit_to_cpu(network)
     _evaluate(network)
+    hashes = hashes or FileHashes()
     return LoadedModel(
         network=network,
         tokenizer=tokenizer,
-        model_fingerprint=model_fingerprint(folder),
-        tokenizer_fingerprint=tokenizer_fingerprint(folder),
+        model_fingerprint=model_fingerprint(folder, hashes),
+        tokenizer_fingerprint=tokenizer_fingerprint(folder, hashes),
         context_window_tokens=_context_window(config, tokenizer.model_max_length),
+        weight_bytes=weight_bytes(network),
+        kv_bytes_per_token=kv_bytes_per_token(network),
     )
 
 
-def _checked(folder: Path) -> dict[str, Any]:
-    """The folder's configuration, with the end tokens that its generation_config.json may name."""
+def checked_config(folder: Path) -> dict[str, Any]:
+    """The folder's configuration, with the end tokens that its generation_config.json may name.
+
+    Raises:
+        EngineError: the folder is missing or incomplete, or wants code of its own to be run.
+    """
     if not folder.is_dir():
         raise EngineError(f"There is no model folder at {folder}.")
     if not (folder / "config.json").is_file():
@@ -111,10 +121,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _fit_to_cpu(network: Any) -> None:
     """Put the weights into the form that this CPU computes with fastest.
 
-    Half precision is emulated, so everything is float32. With an OpenBLAS, dense products are some 20
-    times faster than quantised ones; a model stays quantised when its dense weights would fill the memory.
+    Half precision is emulated, so everything is float32.
     """
-    if OPENBLAS and _parameter_count(network) <= _MOST_DENSE_PARAMETERS:
+    if is_best_dense(_parameter_count(network)):
         dequantize_model(network)
     network.set_dtype(mx.float32)
 
@@ -123,8 +132,9 @@ def _parameter_count(network: Any) -> int:
     """How many weights there are; of packed ones, each counts."""
 
     def count(module: Any) -> int:
-        packed = 32 // module.bits if hasattr(module, "bits") else 1
-        return int(module.weight.size) * packed
+        if hasattr(module, "bits"):
+            return int(module.scales.size) * int(module.group_size)
+        return int(module.weight.size)
 
     return sum(count(module) for _, module in network.named_modules() if "weight" in module)
 
@@ -148,52 +158,3 @@ def _context_window(config: dict[str, Any], tokenizer_limit: int) -> int | None:
         tokenizer_limit,
     )
     return min((int(limit) for limit in named if limit and limit < 2**31), default=None)
-
-
-# ── fingerprints ──────────────────────────────────────────────────────────────────────────────────
-
-_BLOCK_BYTES = 1 << 16
-_SAMPLED_BLOCKS = 64
-_TOKENIZER_PATTERNS = (
-    "tokenizer*",
-    "chat_template*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.tiktoken",
-)
-
-
-def model_fingerprint(folder: Path) -> str:
-    """SHA-256 in hex over the configuration and the weights, quick for weights of any size.
-
-    Of each weight file it reads the size and 65 blocks of 64 KiB, spread evenly from the header, with its
-    names and shapes, to the end. Another model, another quantisation or another training gives another
-    fingerprint; a single changed weight in a big file may not.
-    """
-    seen = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in sorted(folder.glob("model*.safetensors")):
-        size_bytes = path.stat().st_size
-        seen.update(f"\n{path.name} {size_bytes}\n".encode())
-        with path.open("rb") as file:
-            for block in _sampled(file, size_bytes):
-                seen.update(block)
-    return seen.hexdigest()
-
-
-def _sampled(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
-    last = max(0, size_bytes - _BLOCK_BYTES)
-    for start in sorted({last * step // _SAMPLED_BLOCKS for step in range(_SAMPLED_BLOCKS + 1)}):
-        file.seek(start)
-        yield file.read(_BLOCK_BYTES)
-
-
-def tokenizer_fingerprint(folder: Path) -> str:
-    """SHA-256 in hex over every file that says how text becomes ids, the chat template among them."""
-    names = {path for pattern in _TOKENIZER_PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    seen = hashlib.sha256()
-    for path in sorted(names):
-        seen.update(f"\n{path.name} {path.stat().st_size}\n".encode())
-        seen.update(path.read_bytes())
-    return seen.hexdigest()

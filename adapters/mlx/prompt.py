@@ -62,6 +62,10 @@ class PromptRenderer:
         pieces = self._splicer.pieces(conversation, recorded or {}, rendered)
         return Prompt(tuple(id_ for piece in pieces for id_ in self._ids(piece, veil)))
 
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        """What each id says on its own; a part of a character is told as "\ufffd"."""
+        return tuple(self._encoder.decode([id_], skip_special_tokens=False) for id_ in ids)
+
     def _ids(self, piece: str | TokenIds, veil: Veil) -> Iterator[int]:
         if isinstance(piece, str):
             yield from self._text_ids(piece, veil)

@@ -8,6 +8,7 @@ import ctypes
 import os
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 
@@ -19,6 +20,10 @@ def _load_openblas() -> bool:
             return True
     return False
 
+
+# Threads of OpenBLAS wait for work by turning in circles, by default up to 2**26 ticks. With a small model
+# that takes more of the processor than the model itself. This makes it 2**16.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
 
 OPENBLAS = sys.platform == "linux" and _load_openblas()
 """Whether dense matrix products on this CPU are fast."""
@@ -32,6 +37,7 @@ _set_limit = resource.setrlimit
 resource.setrlimit = lambda *_: None
 try:
     import mlx.core as mx
+    from mlx.utils import tree_flatten
     from mlx_lm.generate import BatchGenerator
     from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
     from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, greedy_sampler
@@ -41,6 +47,26 @@ finally:
 
 ON_GPU = mx.default_device().type == mx.DeviceType.gpu
 """Whether there is a GPU to compute on (Metal, on a Mac)."""
+
+
+def release_memory() -> None:
+    """Give memory that was freed, but is kept for later use, back to the system."""
+    mx.clear_cache()
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+def _c_function(name: str) -> Callable[[int], int] | None:
+    """A function of the C library; None where it has none of this name."""
+    try:
+        found: Callable[[int], int] = getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+# glibc keeps what was freed as well.
+_malloc_trim = _c_function("malloc_trim") if sys.platform == "linux" else None
 
 
 def slow_because() -> str | None:
@@ -67,6 +93,8 @@ __all__ = [
     "load_tokenizer",
     "make_prompt_cache",
     "mx",
+    "release_memory",
     "slow_because",
+    "tree_flatten",
     "trim_prompt_cache",
 ]

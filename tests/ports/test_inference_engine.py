@@ -238,3 +238,33 @@ def test_an_engine_says_what_is_fixed_about_it(engine: InferenceEngine) -> None:
     assert len(info.model_fingerprint) == len(info.tokenizer_fingerprint) == 64
     assert info.concurrency > 1
     assert info.context_window_tokens
+
+
+def test_releasing_memory_returns_at_once_and_harms_nothing(engine: InferenceEngine) -> None:
+    *_, before = run(engine, submission(engine, HELLO))
+    outputs = Outputs()
+    engine.submit(submission(engine, [Message("user", "hang")], budget=400), outputs.deliver)
+    outputs.next()
+
+    engine.release_memory()
+
+    engine.cancel("turn")
+    cancelled = outputs.all()[-1]
+    *_, after = run(engine, submission(engine, HELLO))
+    assert isinstance(before, End)
+    assert isinstance(cancelled, Cancelled)
+    assert isinstance(after, End)
+    assert after.text == before.text
+    for final in (before, cancelled, after):
+        if final.cache:
+            engine.drop(final.cache)
+
+
+def test_what_a_prompt_says_is_spelt_id_by_id(engine: InferenceEngine) -> None:
+    ids = engine.render(HELLO).ids
+
+    spelt = engine.spell(ids)
+
+    assert len(spelt) == len(ids)
+    assert spelt == tuple(engine.spell((id_,))[0] for id_ in ids)
+    assert "" not in spelt

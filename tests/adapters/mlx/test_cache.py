@@ -3,7 +3,7 @@
 from adapters.mlx.engine import MlxEngine
 from domain.messages import Message
 from domain.ports import End, Prompt
-from tests.adapters.mlx.asking import HELLO, SEEDED, answer, submission
+from tests.adapters.mlx.asking import HELLO, SEEDED, Turn, answer, submission
 
 
 def follow_up(engine: MlxEngine, first: End) -> Prompt:
@@ -31,6 +31,36 @@ def test_a_cache_can_be_used_by_several_turns(engine: MlxEngine) -> None:
     once, again = (answer(engine, submission(second, warm=first.cache)) for _ in range(2))
 
     assert (once.output_ids, once.cached_tokens) == (again.output_ids, again.cached_tokens)
+
+
+def test_continuations_of_one_answer_run_at_once_on_its_cache(engine: MlxEngine) -> None:
+    first = answer(engine, submission(engine.render(HELLO)))
+    assert first.output_ids is not None
+    assert first.cache is not None
+    read = [*HELLO, Message("assistant", first.text)]
+    follow_ups = [
+        engine.render([*read, Message("user", question)], recorded={2: first.output_ids})
+        for question in ("And then?", "Say it again, please, in other words.")
+    ]
+    # The first leaves the course early: what it does not use, the others do.
+    prompts = [engine.render([HELLO[0], Message("user", "Hello you!")]), *follow_ups]
+    cold = [answer(engine, submission(prompt)) for prompt in prompts]
+    turns = [Turn() for _ in prompts]
+
+    def continue_all() -> None:
+        for turn_id, (prompt, turn) in enumerate(zip(prompts, turns, strict=True)):
+            engine.submit(submission(prompt, turn_id=f"{turn_id}", warm=first.cache), turn.deliver)
+
+    other = Turn(on_first_chunk=continue_all)
+    engine.submit(submission(engine.render(HELLO), turn_id="other", budget=40), other.deliver)
+    warm = [turn.end() for turn in turns]
+    other.end()
+
+    assert [end.output_ids for end in warm] == [end.output_ids for end in cold]
+    shared = [engine.common_prefix(first.cache, prompt) for prompt in prompts]
+    assert [end.cached_tokens for end in warm] == shared
+    assert shared[0] < shared[1] == shared[2] == first.prompt_tokens + first.output_tokens
+    assert {end.alone for end in warm} == {False}
 
 
 def test_a_cache_of_another_course_is_used_as_far_as_both_go_together(engine: MlxEngine) -> None:

@@ -1,31 +1,22 @@
 import subprocess
 import sys
-from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from adapters.mlx import batch
+from adapters.mlx import engine as engines
+from adapters.mlx import turn as turns
 from adapters.mlx.engine import MlxEngine
 from adapters.mlx.model import load
 from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import Cancelled, EngineFailed, TextChunk
+from domain.usage import Timing
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
-
-
-class Stumbling:
-    """A network that raises while `stumbles` is set."""
-
-    def __init__(self, network: Any) -> None:
-        self._network = network
-        self.layers = network.layers
-        self.stumbles = False
-
-    def __call__(self, inputs: Any, cache: Any) -> Any:
-        if self.stumbles:
-            raise RuntimeError("the GPU is on fire")
-        return self._network(inputs, cache=cache)
+from tests.adapters.mlx.networks import Shape, Stumbling, watched
+from tests.tiny_model import CONTEXT_WINDOW_TOKENS
 
 
 def test_an_answer_ends_when_its_budget_is_used_up(engine: MlxEngine) -> None:
@@ -125,6 +116,29 @@ def test_a_turn_is_cancelled_before_it_began(engine: MlxEngine) -> None:
     assert first.end().finish_reason == "length"
 
 
+def test_a_cancelled_prefill_gives_back_what_was_read(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "PREFILL_STEP_TOKENS", 16)
+    calls = count(1)
+    engine = MlxEngine(
+        watched(tiny_folder, lambda _: engine.cancel("cancelled") if next(calls) == 2 else None)
+    )
+    prompt = engine.render([Message("user", "x" * 100)])
+    turn = Turn()
+
+    engine.submit(submission(prompt, turn_id="cancelled"), turn.deliver)
+    chunks, final = turn.wait()
+    assert isinstance(final, Cancelled)
+    warm = answer(engine, submission(prompt, warm=final.cache))
+    cold = answer(engine, submission(prompt))
+    engine.close()
+
+    assert chunks == []
+    assert (warm.cached_tokens, cold.cached_tokens) == (2 * 16, 0)
+    assert warm.output_ids == cold.output_ids
+
+
 def test_cancelling_an_unknown_turn_does_nothing(engine: MlxEngine) -> None:
     engine.cancel("nobody")
 
@@ -142,9 +156,8 @@ def test_a_turn_that_cannot_be_run_fails_by_itself(engine: MlxEngine) -> None:
 
 
 def test_a_step_that_raises_fails_the_turns_and_the_engine_goes_on(tiny_folder: Path) -> None:
-    model = load(tiny_folder)
-    network = Stumbling(model.network)
-    engine = MlxEngine(replace(model, network=network))
+    network = Stumbling()
+    engine = MlxEngine(watched(tiny_folder, network))
     asked = submission(engine.render(HELLO))
     expected = answer(engine, asked).output_ids
 
@@ -157,6 +170,81 @@ def test_a_step_that_raises_fails_the_turns_and_the_engine_goes_on(tiny_folder: 
 
     assert final == EngineFailed("RuntimeError: the GPU is on fire")
     assert again.output_ids == expected
+
+
+def test_a_step_reads_a_bounded_piece_of_all_waiting_prompts_together(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "PREFILL_STEP_TOKENS", 32)
+    shapes: list[Shape] = []
+    engine = MlxEngine(watched(tiny_folder, shapes.append))
+    prompts = [engine.render([Message("user", "x" * length)]) for length in (40, 100, 250)]
+    alone = [answer(engine, submission(prompt)).output_ids for prompt in prompts]
+    shapes.clear()
+
+    joining = [Turn() for _ in prompts]
+
+    def join() -> None:
+        for turn_id, (prompt, turn) in enumerate(zip(prompts, joining, strict=True)):
+            engine.submit(submission(prompt, turn_id=f"joining {turn_id}"), turn.deliver)
+
+    first = Turn(on_first_chunk=join)
+    engine.submit(submission(engine.render(HELLO), turn_id="first", budget=60), first.deliver)
+    together = [turn.end().output_ids for turn in joining]
+    first.end()
+    engine.close()
+
+    assert {(1, 32), (2, 16), (3, 10)} <= set(shapes)
+    assert max(sequences * tokens for sequences, tokens in shapes) == 32
+    assert together == alone
+
+
+def test_no_more_turns_are_decoded_together_than_was_said(tiny_folder: Path) -> None:
+    shapes: list[Shape] = []
+    model = watched(tiny_folder, shapes.append)
+    engine = MlxEngine(model, concurrency=2)
+    prompt = engine.render(HELLO)
+    joining = [Turn() for _ in range(3)]
+
+    def join() -> None:
+        for turn_id, turn in enumerate(joining):
+            engine.submit(submission(prompt, turn_id=f"joining {turn_id}"), turn.deliver)
+
+    first = Turn(on_first_chunk=join)
+    engine.submit(submission(prompt, turn_id="first"), first.deliver)
+    said = [turn.end().output_ids for turn in (first, *joining)]
+    engine.close()
+
+    assert engine.info.concurrency == 2
+    assert max(sequences for sequences, _ in shapes) == 2
+    assert said == [said[0]] * 4
+
+
+def test_a_context_is_used_to_its_last_token(engine: MlxEngine) -> None:
+    prompt = engine.render(HELLO)
+    room = CONTEXT_WINDOW_TOKENS - len(prompt.ids)
+
+    end = answer(engine, submission(prompt, budget=room))
+
+    assert (end.finish_reason, end.output_tokens) == ("length", room)
+    assert end.output_ids is not None
+    assert end.output_ids[:12] == answer(engine, submission(prompt, budget=12)).output_ids
+
+
+def test_the_times_of_a_turn_are_those_of_its_parts(
+    engine: MlxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-343: here each look at the clock is a second after the one before."""
+    clock = count().__next__
+    monkeypatch.setattr(engines, "perf_counter", clock)
+    monkeypatch.setattr(turns, "perf_counter", clock)
+    prompt = engine.render(HELLO)
+
+    end = answer(engine, submission(prompt, budget=5))
+
+    assert end.timing == Timing(
+        first_token_ms=2000, prefill_tokens_per_s=len(prompt.ids), decode_tokens_per_s=1
+    )
 
 
 def test_a_reader_that_breaks_does_not_stop_the_engine(engine: MlxEngine) -> None:

@@ -114,6 +114,17 @@ def test_a_benign_conversation_with_tools_gets_the_official_ids(agent: Any, thin
     assert "<think>\nHm.\n</think>\n\nLet me see.\n<tool_call>" in agent.decode(list(prompt.ids))
 
 
+def test_each_id_is_spelt_by_itself(tokenizer: Any) -> None:
+    """The parts of a character that has several are no characters."""
+    renderer = renderer_of(tokenizer)
+    prompt = renderer.render([Message("user", "the Ü")])
+
+    spelt = renderer.spell(prompt.ids)
+
+    assert spelt[0] == "<|im_start|>"
+    assert "".join(spelt) == tokenizer.decode(list(prompt.ids)).replace("Ü", "\ufffd\ufffd")
+
+
 def test_a_failed_tool_is_marked(agent: Any) -> None:
     """R-168, R-402: the model sees that an output is an error."""
     failed = Message("tool", "no such file", call_id="call_1", is_error=True)

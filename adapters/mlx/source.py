@@ -1,0 +1,84 @@
+"""A model folder that was declared: checked and weighed, and loaded when a turn first needs it."""
+
+import gc
+from concurrent.futures import Future
+from functools import cached_property
+from pathlib import Path
+from threading import Thread
+from traceback import clear_frames
+
+from adapters.mlx.batch import CONCURRENCY
+from adapters.mlx.engine import MlxEngine
+from adapters.mlx.fingerprint import FileHashes
+from adapters.mlx.footprint import expected_weight_bytes
+from adapters.mlx.model import LoadedModel, checked_config, load
+from adapters.mlx.runtime import mx, release_memory
+from adapters.mlx.thread import EngineThread
+
+
+class MlxSource:
+    """A `ModelSource`. Two on the same folder are equal, links followed.
+
+    Args:
+        folder: of an MLX model.
+        thread: computes the turns of the loaded model, as those of others.
+        hashes: of files, for the fingerprints; those that are kept on disk make later loads quicker.
+        concurrency: how many turns are decoded together at most.
+
+    Raises:
+        EngineError: the folder is missing or is no model's; nothing is loaded to see that.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        thread: EngineThread,
+        hashes: FileHashes | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+    ) -> None:
+        checked_config(folder)
+        self._folder = folder.resolve()
+        self._thread = thread
+        self._hashes = hashes
+        self._concurrency = concurrency
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MlxSource) and other._folder == self._folder
+
+    def __hash__(self) -> int:
+        return hash(self._folder)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """As the headers of the files say."""
+        return expected_weight_bytes(self._folder, checked_config(self._folder))
+
+    def load(self) -> MlxEngine:
+        """Read the weights on a thread of its own, beside the turns that run, and hand them over."""
+        loaded: Future[LoadedModel] = Future()
+        # A thread whose streams were cleared cannot compute again, so each load has a fresh one.
+        reader = Thread(target=self._read, args=(loaded,), name="mlx-load", daemon=True)
+        reader.start()
+        reader.join()
+        return MlxEngine(loaded.result(), self._thread, self._concurrency)
+
+    def _read(self, loaded: Future[LoadedModel]) -> None:
+        """The life of the thread that loads."""
+        try:
+            loaded.set_result(load(self._folder, self._hashes))
+        except BaseException as error:
+            _forget_values(error)
+            loaded.set_exception(error)
+        gc.collect()
+        mx.synchronize()
+        release_memory()
+        # MLX aborts the process at its exit if a thread that computed leaves anything behind.
+        mx.clear_streams()
+
+
+def _forget_values(error: BaseException | None) -> None:
+    """Let go of what the failed functions held, such as half of the weights; their lines are still told."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,115 @@
+"""The one thread that computes, however many models there are: the batches of all take steps in turn."""
+
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Protocol
+
+from adapters.mlx.runtime import mx, release_memory
+
+_log = logging.getLogger(__name__)
+
+Command = Callable[[], None]
+
+
+class Steps(Protocol):
+    """Work that is done step by step, such as the turns of one model. Only the engine thread touches it."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+
+    def step(self) -> None:
+        """Do a piece of it. What goes wrong is settled inside, so that it concerns no other work."""
+
+    def close(self) -> None:
+        """End it and let go of all memory."""
+
+
+class EngineThread:
+    """Runs what it is asked, in order, and between that a step of one work after the other.
+
+    Nothing that MLX computes with may be used by two threads at once; here there is only one.
+    """
+
+    def __init__(self) -> None:
+        self._inbox: SimpleQueue[Command | None] = SimpleQueue()
+        self._works: deque[Steps] = deque()
+        self._closed = False
+        self._door = Lock()
+        self._thread = Thread(target=self._serve, name="mlx-engine", daemon=True)
+        self._thread.start()
+
+    def ask(self, command: Command) -> bool:
+        """Have `command` run before the next step. Any thread; returns at once.
+
+        Returns:
+            Whether it will run; not after `close`.
+        """
+        with self._door:
+            if not self._closed:
+                self._inbox.put(command)
+            return not self._closed
+
+    def add(self, work: Steps) -> None:
+        """Take on a work, which begins to take steps when it is no longer idle."""
+        self.ask(partial(self._works.append, work))
+
+    def remove(self, work: Steps) -> None:
+        """Close a work and give its memory back. Waits for that: for a step of another at most."""
+        removed: Future[None] = Future()
+        if self.ask(partial(self._remove, work, removed)):
+            removed.result()
+
+    def close(self) -> None:
+        """Close all work and end the thread; waits for that. Calling it twice is as good as once."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
+        self._thread.join()
+
+    def _remove(self, work: Steps, removed: Future[None]) -> None:
+        try:
+            if work in self._works:
+                self._works.remove(work)
+                work.close()
+                gc.collect()
+                release_memory()
+        finally:
+            removed.set_result(None)
+
+    def _serve(self) -> None:
+        """The life of the thread."""
+        while (command := self._next()) is not None:
+            try:
+                command()
+            except Exception:
+                # Whatever went wrong, the next turn can be served.
+                _log.exception("a command of the engine thread failed")
+        while self._works:
+            self._works.pop().close()
+        # MLX aborts the process at its exit if a thread that computed leaves anything behind.
+        del command
+        gc.collect()
+        mx.synchronize()
+        mx.clear_cache()
+        mx.clear_streams()
+
+    def _next(self) -> Command | None:
+        """What was asked for, else a step of the next work; waits only when there is nothing to compute."""
+        try:
+            return self._inbox.get(block=all(work.idle for work in self._works))
+        except Empty:
+            return self._step_of_next
+
+    def _step_of_next(self) -> None:
+        self._works.rotate(-1)
+        while self._works[-1].idle:
+            self._works.rotate(-1)
+        self._works[-1].step()
