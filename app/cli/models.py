@@ -1,23 +1,134 @@
-"""`turnlog models`: the models that turnlog can serve."""
+"""`turnlog models`: what a running server has in memory, and changes to it; and fetching a model."""
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any
 
 import click
+import msgspec
+from rich.markup import escape
+from rich.table import Table
 
-from app.bootstrap import pull_default_model
-from app.cli.common import out, progress_bar, refusing
+from app.cli.common import database, db_option, err, out, progress_bar, refusing
+from app.cli.server import Server
+from app.declared import pull_default_model
 from app.settings import load_settings
 
+Json = dict[str, Any]
 
-@click.group()
-def models() -> None:
-    """The models that turnlog can serve."""
+_STATE_STYLES = {"resident": "green", "loading": "yellow", "declared": "dim"}
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
+
+@click.group(invoke_without_command=True)
+@db_option
+@json_option
+@click.pass_context
+def models(context: click.Context, db: str | None, *, as_json: bool) -> None:
+    """List, load, unload and swap the models of the running server.
+
+    The server is the one that keeps the log (--db). Without a running server there is nothing to list: which
+    models there are is said by the options that a server is started with.
+    """
+    if context.invoked_subcommand is None:
+        with _server(db) as server:
+            _show(server.get("/v1/models")["data"], as_json=as_json)
+
+
+@models.command("load")
+@click.argument("name")
+@db_option
+@json_option
+def load_model(name: str, db: str | None, *, as_json: bool) -> None:
+    """Load a declared model now, not at its first request."""
+    with _server(db) as server, _waiting(f"loading {name}"):
+        entry = server.post("/v1/models/load", {"name": name})
+    _show([entry], as_json=as_json)
+
+
+@models.command("unload")
+@click.argument("name")
+@db_option
+@json_option
+def unload_model(name: str, db: str | None, *, as_json: bool) -> None:
+    """Free a model's memory; its next request loads it again."""
+    with _server(db) as server, _waiting(f"unloading {name}"):
+        entry = server.post("/v1/models/unload", {"name": name})
+    _show([entry], as_json=as_json)
+
+
+@models.command("swap")
+@click.argument("name")
+@click.argument("to")
+@db_option
+@json_option
+def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
+    """Let NAME mean the model declared as TO.
+
+    TO is loaded first, if it must be. `swap NAME NAME` undoes it.
+    """
+    with _server(db) as server, _waiting(f"swapping {name}"):
+        entry = server.post("/v1/models/swap", {"name": name, "to": to})
+    _show([entry], as_json=as_json)
 
 
 @models.command("pull")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def pull_model(name: str) -> None:
-    """Fetch a model and turn it into an MLX model folder, once."""
+    """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
         folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
     out.print(f"{name} is in {folder}", highlight=False)
+
+
+@contextmanager
+def _server(db: str | None) -> Iterator[Server]:
+    with refusing(), closing(Server(database(db or _before_the_subcommand("db")))) as server:
+        yield server
+
+
+def _before_the_subcommand(option: str) -> Any:
+    context = click.get_current_context()
+    return context.parent and context.parent.params.get(option)
+
+
+def _waiting(what: str) -> Any:
+    return err.status(f"{what} …") if err.is_terminal else nullcontext()
+
+
+def _show(entries: list[Json], *, as_json: bool) -> None:
+    if as_json or _before_the_subcommand("as_json"):
+        for entry in entries:
+            click.echo(msgspec.json.encode(entry))
+    else:
+        out.print(model_table(entries))
+
+
+def model_table(entries: list[Json]) -> Table:
+    """Models as a table."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("model", "state", "also called"):
+        table.add_column(title, no_wrap=True)
+    for title in ("weights", "running", "waiting"):
+        table.add_column(title, no_wrap=True, justify="right")
+    for entry in entries:
+        state = entry["state"]
+        table.add_row(
+            escape(entry["id"]),
+            f"[{_STATE_STYLES[state]}]{state}[/]",
+            escape(", ".join(entry["aliases"])),
+            size(entry["weight_bytes"]),
+            str(entry["active_turns"]),
+            str(entry["queued_turns"]),
+        )
+    return table
+
+
+def size(count_bytes: int) -> str:
+    """A size in its largest unit."""
+    for unit, unit_bytes in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count_bytes >= unit_bytes:
+            return f"{count_bytes / unit_bytes:.1f} {unit}"
+    return f"{count_bytes} B"

@@ -1,26 +1,79 @@
-"""The routes of models."""
+"""The routes of models: what is declared and in memory, and an operator's changes to it."""
 
 from typing import Any
 
-from litestar import get
+from litestar import Request, get, post
+from litestar.datastructures import State
+from msgspec import Struct
 
-from app.models import ServedModel
+from app.access import OPERATOR
+from app.http.bodies import read_body
+from app.models.served import ModelEntry
 from app.service import Service
+from domain.owners import Caller
 
 Json = dict[str, Any]
+HttpRequest = Request[None, None, State]
+
+
+class _Name(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class _Swap(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    to: str
 
 
 @get("/v1/models")
-async def list_models(service: Service) -> Json:
-    """The served models (R-006, D-16)."""
-    return {"object": "list", "data": [_model_object(model) for model in service.models.all()]}
+async def list_models(service: Service, caller: Caller) -> Json:
+    """The declared models, loaded or not (R-006, D-16)."""
+    return {"object": "list", "data": [model_object(entry, caller) for entry in service.models.listed()]}
 
 
 @get("/v1/models/{name:str}")
-async def read_model(name: str, service: Service) -> Json:
-    """One served model; clients ask for it to see whether a name is known."""
-    return _model_object(service.models.find(name))
+async def read_model(name: str, service: Service, caller: Caller) -> Json:
+    """One of them; clients ask for it to see whether a name is known."""
+    return model_object(service.models.entry(name), caller)
 
 
-def _model_object(model: ServedModel) -> Json:
-    return {"id": model.name, "object": "model", "created": model.registered_s, "owned_by": "turnlog"}
+@post("/v1/models/load", status_code=200)
+async def load_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Load a declared model; answered once it is in memory."""
+    asked = await read_body(request, _Name)
+    return model_object(await service.models.load(asked.name), caller)
+
+
+@post("/v1/models/unload", status_code=200)
+async def unload_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Take a model out of memory; it stays declared, and the next request for it loads it again."""
+    asked = await read_body(request, _Name)
+    return model_object(await service.models.unload(asked.name), caller)
+
+
+@post("/v1/models/swap", status_code=200)
+async def swap_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Let a name mean what another name means, from the next turn on."""
+    asked = await read_body(request, _Swap)
+    return model_object(await service.models.swap(asked.name, asked.to), caller)
+
+
+def model_object(entry: ModelEntry, caller: Caller) -> Json:
+    """The model object of the API, and for operators what goes on: it tells of other owners' turns."""
+    told: Json = {
+        "id": entry.name,
+        "object": "model",
+        "created": entry.registered_s,
+        "owned_by": "turnlog",
+        "state": entry.state,
+        "aliases": entry.aliases,
+        "weight_bytes": entry.weight_bytes,
+        "capacity": entry.capacity,
+    }
+    if not caller.is_any_of(OPERATOR):
+        return told
+    return told | {
+        "instance_id": entry.instance_id,
+        "active_turns": entry.active_turns,
+        "queued_turns": entry.queued_turns,
+    }
