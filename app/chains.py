@@ -16,6 +16,7 @@ from app.settings import chain_write_wait_s
 from domain.continuation import check_chain, check_continuable
 from domain.conversation import Chain
 from domain.errors import ChainReadError, NotFoundError, PreviousResponseNotFoundError, StorageTimeoutError
+from domain.events import Recorded, ResponseCreated
 from domain.owners import LOCAL_OWNER
 from domain.ports import Clock, EventReader
 from domain.response import Response, fold_stored
@@ -131,26 +132,31 @@ class Chains:
         if previous_id is None:
             return ()
         turn = self._live.get(previous_id)
+        if turn and turn.response.created.owner != owner:
+            turn = None
         if turn and turn.response.created.store:
             check_continuable(turn.response)
         # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
-        awaited = previous_id in self.pending
-        first = await self._look_up(previous_id)
-        if first.chain and first.chain[-1].created.owner != owner:
-            raise PreviousResponseNotFoundError(previous_id)
-        return await self._after_a_miss(previous_id, first, awaited=awaited) if first.miss else first.chain
+        awaited = self.pending.concerns(previous_id, owner)
+        first = await self._look_up(previous_id, owner)
+        if not first.miss:
+            return first.chain
+        # What is under way for another owner is nothing to wait for, and nothing to tell of (D-18).
+        if previous_id in self.pending and not self.pending.concerns(previous_id, owner):
+            raise first.miss
+        return await self._after_a_miss(previous_id, owner, first, awaited=awaited)
 
-    async def _after_a_miss(self, previous_id: str, first: LookUp, *, awaited: bool) -> Chain:
+    async def _after_a_miss(self, previous_id: str, owner: str, first: LookUp, *, awaited: bool) -> Chain:
         """Gather the facts of the table, column by column, and answer by it (R-116 … R-122)."""
         last = first
         wait = await self._wait_for_write(previous_id, awaited=awaited)
         if wait is not Wait.NO_WRITE:
-            last = await self._look_up(previous_id)
+            last = await self._look_up(previous_id, owner)
         marked = False
         if last.miss and wait is not Wait.TIMED_OUT:
             marked = self.pending.refresh_marker(previous_id, now_ms=self._clock.now_ms())
             if marked:
-                last = await self._look_up(previous_id)
+                last = await self._look_up(previous_id, owner)
         row = decide(wait, found=not last.miss, marked=marked, expired=self._has_expired(previous_id))
         if row.warning:
             log.warning(f"[responses] {row.warning}", previous_id)
@@ -179,12 +185,12 @@ class Chains:
         earliest_ms = self.pending.earliest_expiry_ms(previous_id, now_ms=now_ms)
         return earliest_ms is not None and earliest_ms <= now_ms
 
-    async def _look_up(self, previous_id: str) -> LookUp:
-        """Read the chain; a miss if nothing is stored, a link is missing or gone, or no end is stored yet.
+    async def _look_up(self, previous_id: str, owner: str) -> LookUp:
+        """Read the chain; a miss if none of the owner's is stored, a link is gone, or no end is stored yet.
 
         The last is the stream of a turn that is not running any more: its last write is under way, or failed.
         """
-        chain = await self._read(previous_id)
+        chain = await self._read(previous_id, owner)
         if chain and chain[-1].ended is None:
             return LookUp(miss=PreviousResponseNotFoundError(previous_id))
         try:
@@ -193,13 +199,22 @@ class Chains:
             return LookUp(miss=miss)
         return LookUp(chain)
 
-    async def _read(self, previous_id: str) -> list[Response]:
-        """The stored responses; none if the store has none, or says so by an exception (R-113)."""
+    async def _read(self, previous_id: str, owner: str) -> list[Response]:
+        """The stored responses; none if the owner has none, or the store says so by an exception (R-113)."""
         try:
             groups = await asyncio.wrap_future(self._reader.chain(previous_id, limit=self._max_length))
+            # A chain has one owner; another's is not even folded, which would take its time.
+            if not groups or _owner(groups[-1]) != owner:
+                return []
             return [fold_stored(recorded.event for recorded in group) for group in groups]
         except NotFoundError:
             return []
         # Whatever it is: the client asked for a chain that may well be there (R-123).
         except Exception as error:
             raise ChainReadError(previous_id, error) from error
+
+
+def _owner(group: list[Recorded]) -> str:
+    created = group[0].event
+    assert isinstance(created, ResponseCreated), f"a response begins with {created}"
+    return created.owner

@@ -1,26 +1,64 @@
-"""The Litestar application: routes, the service they ask, and one envelope for whatever goes wrong."""
+"""The application: the gate, the routes behind it, and one envelope for whatever goes wrong."""
 
 from litestar import Litestar
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp, Scope
 
-from app.http.errors import crash, refuse, refuse_by_framework
+from adapters.litestar.compressed import decompressing
+from adapters.openai.limits import RequestLimits
+from app.http.access import Gate, caller, guard_route
+from app.http.access_log import AccessLog
+from app.http.errors import crash, refusal_code, refuse, refuse_by_framework
+from app.http.origins import AllowList
 from app.http.routes import ROUTES
 from app.service import Service
+from app.settings import Settings
 from domain.errors import ResponsesError
 
+_EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - what is left out of the names, not listened on
 
-def make_application(service: Service, *, max_body_bytes: int) -> Litestar:
-    """The ASGI application that serves `service`."""
+
+def make_application(service: Service, settings: Settings) -> ASGIApp:
+    """The ASGI application that serves `service`.
+
+    Raises:
+        SettingsError: a host or an origin that is to be allowed has another form.
+    """
+    listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
+    allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
+    limits = RequestLimits(
+        **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
+    )
+    router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
+    gate = Gate(router, service.access, allowed, service.metrics.refused)
+    return AccessLog(gate) if settings.access_log else gate
+
+
+def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
+    """What is behind the gate: every route, each guarded by the table of roles."""
+
+    async def count_refusal(error: Exception, _: Scope) -> None:
+        service.metrics.refused(refusal_code(error))
+
     return Litestar(
         route_handlers=ROUTES,
-        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        guards=[guard_route],
+        dependencies={
+            "service": Provide(lambda: service, sync_to_thread=False),
+            "caller": Provide(caller, sync_to_thread=False),
+        },
         exception_handlers={
             ResponsesError: refuse,
             HTTPException: refuse_by_framework,
             Exception: crash,
         },
+        middleware=[decompressing(max_body_bytes)],
+        after_exception=[count_refusal],
         request_max_body_size=max_body_bytes,
+        # Not a dependency: for two of them Litestar starts tasks, and a request is read later.
+        state=State({"limits": limits, "max_body_bytes": max_body_bytes}),
         openapi_config=None,
         # Records go to the root logger that the command line sets up.
         logging_config=None,

@@ -3,16 +3,23 @@
 import logging
 from typing import Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.types import Send
 
+from adapters.litestar.compressed import UnsupportedEncodingError
 from adapters.openai.errors import error_envelope, refusal_envelope
 from adapters.openai.response import error_object
 from domain.errors import (
+    ForbiddenError,
     InvalidRequestError,
     NotFoundError,
+    OwnersShareError,
+    QueueFullError,
     ResponsesError,
     StorageTimeoutError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from domain.events import FailureReason, TurnFailed
@@ -34,9 +41,14 @@ class UnsupportedMediaTypeError(InvalidRequestError):
 # The first family that an error belongs to decides.
 _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedMediaTypeError, 415, "invalid_request_error"),
+    (UnsupportedEncodingError, 415, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),
+    (QueueFullError, 429, "rate_limit_error"),
+    (OwnersShareError, 429, "rate_limit_error"),
+    (UnauthenticatedError, 401, "invalid_request_error"),
+    (ForbiddenError, 403, "invalid_request_error"),
     (UnavailableError, 503, "server_error"),
     (ResponsesError, 500, "server_error"),
 )
@@ -47,15 +59,36 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "engine_timeout": 504,
     "shutting_down": 503,
     "model_changed": 400,
+    "model_unavailable": 503,
 }
+
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 
 
 def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
     """The answer to a request that was refused."""
-    status, kind = next((status, kind) for family, status, kind in _FAMILIES if isinstance(error, family))
+    status, body, headers = _refusal(error)
     if status == 500:
-        log.error("[responses] %s", error.message)
-    return Response(refusal_envelope(kind, error), status_code=status)
+        # Not by its sentence, which may quote the request; `app.logs` knows what of it may be shown.
+        log.error("[responses] a request failed: %s", error.code, exc_info=error)
+    return Response(body, status_code=status, headers=headers)
+
+
+async def send_refusal(error: ResponsesError, send: Send) -> None:
+    """The same as raw ASGI, for what is refused before there is a route."""
+    status, body, headers = _refusal(error)
+    content = msgspec.json.encode(body)
+    fields = {"content-type": "application/json", "content-length": str(len(content))} | headers
+    head = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+def _refusal(error: ResponsesError) -> tuple[int, Json, dict[str, str]]:
+    """Status, body and headers."""
+    status, kind = next((status, kind) for family, status, kind in _FAMILIES if isinstance(error, family))
+    return status, refusal_envelope(kind, error), _HEADERS.get(status, {})
 
 
 def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -> Response[Json]:
@@ -69,20 +102,33 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
         message = "Method not allowed"
     elif status == 413:
         message = "Request body too large"
-    code = _FRAMEWORK_CODES.get(status, "invalid_request")
-    return Response(error_envelope(kind, message, code=code), status_code=status, headers=error.headers)
+    envelope = error_envelope(kind, message, code=refusal_code(error))
+    return Response(envelope, status_code=status, headers=error.headers)
+
+
+def refusal_code(error: Exception) -> str:
+    """The code that the answer to this error has."""
+    match error:
+        case ResponsesError():
+            return error.code
+        case HTTPException():
+            return _FRAMEWORK_CODES.get(error.status_code, "invalid_request")
+        case _:
+            return "server_error"
 
 
 def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
-    log.error("[responses] %s %s failed", request.method, request.url.path, exc_info=error)
+    # The route as it is declared: the path is the client's.
+    log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
     message = "Something went wrong inside turnlog; its log has the details."
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 
-def failed_turn(failed: TurnFailed, response_id: str) -> Response[Json]:
+def failed_turn(failed: TurnFailed, response_id: str, headers: dict[str, str]) -> Response[Json]:
     """The answer to a request whose turn was accepted and then failed (D-32)."""
     status = _FAILED_TURN_STATUS.get(failed.reason, 500)
     kind = "invalid_request_error" if status == 400 else "server_error"
-    body = error_envelope(kind, failed.message, code=error_object(failed)["code"])
-    return Response(body, status_code=status, headers={"X-Response-Id": response_id})
+    code, param = error_object(failed)["code"], "model" if failed.reason == "model_changed" else None
+    body = error_envelope(kind, failed.message, code=code, param=param)
+    return Response(body, status_code=status, headers=headers | {"X-Response-Id": response_id})

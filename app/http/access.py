@@ -1,0 +1,175 @@
+"""The gate before the routes: names, origins and keys are checked on the request as it was sent.
+
+Nothing that is refused here reaches the router, so a route, a method or a path nobody thought of is closed
+as well. Which roles a route lets in is checked once the router has said which route it is (`app.access`).
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, cast
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.enums import ScopeType
+from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from adapters.uvicorn import cut_off
+from app.access import Access, check_route, is_open
+from app.http.errors import send_refusal
+from app.http.origins import AllowList, is_loopback
+from domain.errors import ResponsesError, UnauthenticatedError
+from domain.owners import Caller
+
+_PREFLIGHT_AGE_S = b"600"
+_LEAVING = "turnlog.leaving"
+
+
+class Gate:
+    """An ASGI application that lets requests through to `app`.
+
+    Args:
+        refused: told the error code of each request that is refused here.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, allowed: AllowList, refused: Callable[[str], None]
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._allowed = allowed
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        send = self._shared(scope, send)
+        try:
+            self._check_sender(scope)
+            if self._is_preflight(scope):
+                await _allow_preflight(scope, send)
+                return
+            caller = self._caller(scope)
+        except ResponsesError as error:
+            self._refused(error.code)
+            await send_refusal(error, send)
+            return
+        scope["user"] = caller
+        if caller:
+            send = self._while_in(caller, scope, send)
+        with ExitStack() as leaving:
+            cast(Any, scope)[_LEAVING] = leaving
+            await self._app(scope, receive, send)
+
+    def _check_sender(self, scope: HTTPScope) -> None:
+        server = scope["server"]
+        self._allowed.check_host(_all(scope, b"host"), server and server[0])
+        self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
+
+    def _caller(self, scope: HTTPScope) -> Caller | None:
+        """Who asks; None for somebody without a key on a route that wants none."""
+        client, server = scope["client"], scope["server"]
+        # The server's own address is what the command line comes from when it listens on that one only.
+        from_here = client is not None and (is_loopback(client[0]) or (server and client[0] == server[0]))
+        try:
+            return self._access.identify(_credential(scope), from_here=bool(from_here))
+        except UnauthenticatedError:
+            if is_open(scope["method"], scope["path"]):
+                return None
+            raise
+
+    def _while_in(self, caller: Caller, scope: HTTPScope, send: Send) -> Send:
+        """`send` that cuts the connection off once the caller's key is revoked: not a byte more for it."""
+
+        async def checked(message: Message) -> None:
+            if self._access.still_in(caller):
+                await send(message)
+            else:
+                cut_off(scope)
+
+        return checked
+
+    # ── what browsers want to hear (CORS) ─────────────────────────────────────────────────────────
+
+    def _shared(self, scope: HTTPScope, send: Send) -> Send:
+        """`send` that lets pages of the configured origins read the answer; else `send` as it is (D-17)."""
+        if not self._allowed.origins:
+            return send
+        headers = [(b"vary", b"origin")]
+        origin = _first(scope, b"origin")
+        if origin in self._allowed.origins:
+            headers += [
+                (b"access-control-allow-origin", origin.encode("latin-1")),
+                (b"access-control-expose-headers", b"retry-after, x-response-id, x-request-id"),
+            ]
+
+        async def sharing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *headers]
+            await send(message)
+
+        return sharing
+
+    def _is_preflight(self, scope: HTTPScope) -> bool:
+        return (
+            scope["method"] == "OPTIONS"
+            and _first(scope, b"origin") in self._allowed.origins
+            and _first(scope, b"access-control-request-method") is not None
+        )
+
+
+async def _allow_preflight(scope: HTTPScope, send: Send) -> None:
+    """Browsers ask before they send a key, so without one; the real request is checked as any other."""
+    headers = [
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-max-age", _PREFLIGHT_AGE_S),
+    ]
+    if asked := _first(scope, b"access-control-request-headers"):
+        headers.append((b"access-control-allow-headers", asked.encode("latin-1")))
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _credential(scope: HTTPScope) -> str | None:
+    """The key that was sent; None if there is none, or if two differ and so neither is meant."""
+    sent = set(_all(scope, b"x-api-key"))
+    for value in _all(scope, b"authorization"):
+        scheme, _, key = value.partition(" ")
+        if scheme.lower() == "bearer":
+            sent.add(key.strip())
+    return sent.pop() if len(sent) == 1 else None
+
+
+def _all(scope: HTTPScope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+
+
+def _first(scope: HTTPScope, wanted: bytes) -> str | None:
+    return next(iter(_all(scope, wanted)), None)
+
+
+# ── inside: for routes ────────────────────────────────────────────────────────────────────────────
+
+
+def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Let a caller through to a route if its roles include it (Litestar's guard of every route)."""
+    scope = cast(HTTPScope, connection.scope)
+    check_route(scope["user"], scope["method"], scope["path_template"])
+
+
+def caller(request: Request[Any, Any, Any]) -> Caller:
+    """Who sent the request: the dependency `caller` of every route that wants a key.
+
+    Raises:
+        UnauthenticatedError: nobody that is known; only open routes get that far.
+    """
+    known: Caller | None = request.scope["user"]
+    if known is None:
+        raise UnauthenticatedError(given=False)
+    return known
+
+
+def until_it_ends(request: Request[Any, Any, Any]) -> ExitStack:
+    """What is entered here is left when the request is over, however it ends."""
+    leaving: ExitStack = cast(Any, request.scope)[_LEAVING]
+    return leaving

@@ -1,0 +1,120 @@
+"""Which names a server answers to, and which web pages may talk to it.
+
+A page in somebody's browser reaches a server on the same machine; by a name that its author points at
+127.0.0.1 it even looks as if it came from there (DNS rebinding). `Host` and `Origin` tell both: browsers
+write them, pages cannot.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+
+from app.settings import SettingsError
+from domain.errors import ForbiddenError
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?", re.ASCII)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+", re.ASCII)
+
+
+class HostNotAllowedError(ForbiddenError):
+    """The request is for a name that this server does not answer to."""
+
+    code = "host_not_allowed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The Host of the request is none that this server answers to; TURNLOG_ALLOWED_HOSTS names others."
+        )
+
+
+class OriginNotAllowedError(ForbiddenError):
+    """The request comes from a web page that may not talk to this server."""
+
+    code = "origin_not_allowed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Web pages of this Origin may not talk to this server; TURNLOG_ALLOWED_ORIGINS names others."
+        )
+
+
+class AllowList:
+    """The names and origins that are let in.
+
+    Args:
+        hosts: names beside those of loopback; they hold for every port.
+        origins: whose pages may send requests and read the answers, as browsers write them:
+            `https://chat.example.com`. Pages of this machine may send requests, but read nothing.
+
+    Raises:
+        SettingsError: one has another form.
+    """
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        self._hosts = LOOPBACK_NAMES | {_bare(host) for host in hosts}
+        self.origins = frozenset(origins)
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f"TURNLOG_ALLOWED_ORIGINS has '{origin}': expected an origin such as https://chat.example.com"
+                )
+
+    def check_host(self, hosts: list[str], server: str | None) -> None:
+        """Refuse a request for another name.
+
+        Args:
+            hosts: its `Host` headers.
+            server: the address that the connection reached; it is no name that a page could rebind.
+
+        Raises:
+            HostNotAllowedError: it is for another name, or does not say for which.
+        """
+        name = host_name(hosts[0]) if len(hosts) == 1 else None
+        reached = (server or "").removeprefix("::ffff:")
+        if name is None or (name not in self._hosts and name != reached):
+            raise HostNotAllowedError
+
+    def check_origin(self, origins: list[str], fetch_site: str | None) -> None:
+        """Refuse a request that a page of another origin sends.
+
+        Args:
+            origins: its `Origin` headers.
+            fetch_site: its `Sec-Fetch-Site`, which browsers also send with requests that have no origin.
+
+        Raises:
+            OriginNotAllowedError: the page is of another origin.
+        """
+        if not origins and fetch_site in (None, "none", "same-origin"):
+            return
+        if len(origins) != 1 or not (origins[0] in self.origins or _is_here(origins[0])):
+            raise OriginNotAllowedError
+
+
+def host_name(host: str) -> str | None:
+    """The name in a `Host` header, without its port; None if it is none."""
+    match = _HOST.fullmatch(host)
+    return match and (match["v6"] or match["name"].rstrip(".")).lower()
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is one of this machine that no other can reach."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def _is_here(origin: str) -> bool:
+    scheme, _, rest = origin.partition("://")
+    return scheme in ("http", "https") and host_name(rest) in LOOPBACK_NAMES
+
+
+def _bare(host: str) -> str:
+    name = host.strip("[]").rstrip(".").lower()
+    if host_name(name) != name and host_name(f"[{name}]") != name:
+        raise SettingsError(f"TURNLOG_ALLOWED_HOSTS has '{host}': expected a name without a port")
+    return name
