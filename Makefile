@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check clients format bench lock clean
+.PHONY: help setup serve test check clients format bench fuzz lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,11 @@ format: $(VENV)/installed-dev ## Format the code and mend what can be mended.
 
 bench: $(VENV)/installed-dev ## Measure speed and print it as a table.
 	@$(BIN)/python -m tests.benchmarks
+
+FUZZ_SECONDS ?= 600
+
+fuzz: $(VENV)/installed-dev ## Fuzz each target by coverage, for FUZZ_SECONDS (600) each.
+	@$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 
 lock: ## Write the hashed requirements anew from pyproject.toml (needs uv).
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group build pyproject.toml -o requirements.txt

@@ -35,17 +35,38 @@ def checked(guide: Guide) -> Guide:
     return guide
 
 
+def check_schema(
+    schema: Any,
+    what: str,
+    *,
+    most_levels: int = MOST_LEVELS,
+    most_bytes: int = MOST_BYTES,
+    param: str | None = None,
+) -> None:
+    """Refuse a schema that is too deep or too long, whoever it is for. Its `code` is invalid_schema.
+
+    Raises:
+        InvalidRequestError: it is; the sentence begins with `what`.
+    """
+    for _, level in _nodes(schema):
+        if level > most_levels:
+            raise _refusal(f"{what} is nested deeper than {most_levels} levels.", param)
+    if len(json.dumps(schema).encode()) > most_bytes:
+        raise _refusal(f"{what} is longer than {most_bytes} bytes.", param)
+
+
 def _check(schema: Any, what: str) -> None:
-    for count, (node, level) in enumerate(_nodes(schema), start=1):
-        if level > MOST_LEVELS:
-            raise InvalidRequestError(f"{what} is nested deeper than {MOST_LEVELS} levels.")
+    check_schema(schema, what)
+    for count, (node, _) in enumerate(_nodes(schema), start=1):
         if count > MOST_NODES:
-            raise InvalidRequestError(f"{what} has more than {MOST_NODES} objects and lists.")
+            raise _refusal(f"{what} has more than {MOST_NODES} objects and lists.")
         values = node.get("enum") if isinstance(node, dict) else None
         if isinstance(values, list) and len(values) > MOST_ENUM_VALUES:
-            raise InvalidRequestError(f"{what} has an enum of more than {MOST_ENUM_VALUES} values.")
-    if len(json.dumps(schema).encode()) > MOST_BYTES:
-        raise InvalidRequestError(f"{what} is longer than {MOST_BYTES} bytes.")
+            raise _refusal(f"{what} has an enum of more than {MOST_ENUM_VALUES} values.")
+
+
+def _refusal(sentence: str, param: str | None = None) -> InvalidRequestError:
+    return InvalidRequestError(sentence, param=param, code="invalid_schema")
 
 
 def _nodes(schema: Any) -> Iterator[tuple[Any, int]]:

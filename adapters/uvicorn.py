@@ -1,23 +1,255 @@
-"""A uvicorn protocol whose connections can be cut off.
+"""A uvicorn protocol that bounds what a connection may cost, and lets one be cut off.
 
-ASGI has no word for it: an application that just returns leaves the socket open until its buffer is taken,
-which a reader that takes nothing never does.
+uvicorn has no limit for a slow request, for the size of a head, or for a reader that takes nothing once its
+answer is written. ASGI has no word for cutting a connection off: an application that just returns leaves the
+socket open until its buffer is taken.
 """
 
-from typing import Any
+import logging
+from asyncio import BaseTransport, TimerHandle
+from collections.abc import Callable
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import msgspec
+from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from adapters.openai.errors import error_envelope
+
+log = logging.getLogger("turnlog")
 
 _EXTENSION = "turnlog.cut_off"
 
+SURPLUS = 64
+"""How many connections beyond the limit still get an answer that says so; any more are dropped."""
+
+MOST_PIPELINED = 16
+"""Requests of one connection that may wait for the one before them."""
+
+LEAST_TAKEN_BYTES = 16 * 1024
+"""What a reader has to take of a full buffer within the drain limit, lest it count as stalled."""
+
+
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
+    """The most that one connection may cost, and how many there may be.
+
+    Args:
+        head_timeout_s: from the connection, or the first byte of a request, to the end of its headers.
+        body_timeout_s: from there to the end of its body.
+        drain_limit_s: how long a reader may leave a full buffer, or the end of an answer, untaken; read anew
+            at each use (R-310, R-395).
+    """
+
+    connections: int = 1_000
+    head_bytes: int = 64 * 1024
+    head_timeout_s: float = 30.0
+    body_timeout_s: float = 120.0
+    drain_limit_s: Callable[[], float] = lambda: 30.0
+
+
+class _Refusal(Exception):  # noqa: N818 - never leaves the protocol
+    """A request that breaks a limit while it is parsed."""
+
 
 class CuttableProtocol(HttpToolsProtocol):
-    """HTTP/1.1 as uvicorn speaks it, with an extension that drops the connection and what is unsent."""
+    """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
+
+    limits = ConnectionLimits()
+    _deadline: TimerHandle | None = None
+    _waits_for = ""
+    _drain: TimerHandle | None = None
+    _untaken_bytes = 0
+    # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
+    _pending_bytes = 0
+    _header_bytes = 0
+    _refusal = (400, "invalid_http", "Invalid HTTP request received.")
+
+    # ── the connection ──
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Begin to wait for a request; one connection too many is told so, many too many are dropped."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        too_many = len(self.connections) - self.limits.connections
+        if too_many > SURPLUS:
+            self.transport.abort()
+        elif too_many > 0:
+            self.app = _full
+        self._wait("head", self.limits.head_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadlines."""
+        self._stop_waiting()
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    # ── what comes in ──
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and refuse a head, trailers or chunk extensions that never end."""
+        if not self._deadline and (self.cycle is None or self.cycle.response_complete):
+            # Also bytes that begin no request: they have ended uvicorn's wait for the next one.
+            self._wait("head", self.limits.head_timeout_s)
+        # By pieces, because the parser does not say how much of one it has made nothing of yet.
+        for start in range(0, len(data), self.limits.head_bytes):
+            piece = data[start : start + self.limits.head_bytes]
+            self._pending_bytes += len(piece)
+            super().data_received(piece)
+            if self.transport.is_closing():
+                return
+            if self._pending_bytes > self.limits.head_bytes:
+                self._refusal = self._head_refusal()
+                self.send_400_response("")
+                return
 
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
         self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort}}
+        self._header_bytes = 0
+        self._wait("head", self.limits.head_timeout_s)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, of the head or of the trailers."""
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self.limits.head_bytes:
+            self._refusal = self._head_refusal()
+            raise _Refusal
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: begin to wait for the body."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._refusal = (400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
+            raise _Refusal
+        self._pending_bytes = 0
+        self._wait("body", self.limits.body_timeout_s)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._pending_bytes = 0
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed or breaks a limit, in the API's envelope, and close."""
+        self._stop_waiting()
+        cycle = self.cycle
+        answering = cycle is not None and cycle.response_started and not cycle.response_complete
+        if answering or self.pipeline:
+            # Another answer is being sent: whatever is written now would be taken for a part of it.
+            self.transport.abort()
+            return
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        status, code, message = self._refusal
+        kind = "invalid_request_error"
+        body = msgspec.json.encode(error_envelope(kind, message, code=code))
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
+            body
+        )
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+        self._watch_reader()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: the application answers an upgrade, and strangers write no lines into the log."""
+
+    # ── deadlines of the sender ──
+
+    def _wait(self, part: str, limit_s: float) -> None:
+        self._stop_waiting()
+        self._waits_for = part
+        self._deadline = self.loop.call_later(limit_s, self._too_slow)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            # It is not the client that is slow: an earlier request of its connection is being answered.
+            self._wait(self._waits_for, self.limits.body_timeout_s)
+        elif self._waits_for == "head" and not self._pending_bytes:
+            self.transport.close()
+        else:
+            message = f"The request's {self._waits_for} did not come in time."
+            self._refusal = (408, "request_timeout", message)
+            self.send_400_response("")
+
+    def _head_refusal(self) -> tuple[int, str, str]:
+        most = self.limits.head_bytes
+        return 431, "headers_too_large", f"The request's headers have more than {most} bytes."
+
+    # ── deadlines of the reader ──
+
+    def pause_writing(self) -> None:
+        """The buffer is full: the reader has a while to take some of it."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """The reader has taken what there was, or nearly."""
+        super().resume_writing()
+        self._stop_watching()
+        self._watch_end()
+
+    def on_response_complete(self) -> None:
+        """All is written, if not taken yet."""
+        super().on_response_complete()
+        self._watch_end()
+
+    def _watch_end(self) -> None:
+        if self.cycle is not None and self.cycle.response_complete and not self._drain:
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        self._stop_watching()
+        self._untaken_bytes = self.transport.get_write_buffer_size()
+        if self._untaken_bytes:
+            self._drain = self.loop.call_later(self.limits.drain_limit_s(), self._judge_reader)
+
+    def _stop_watching(self) -> None:
+        if self._drain:
+            self._drain.cancel()
+            self._drain = None
+
+    def _judge_reader(self) -> None:
+        self._drain = None
+        if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
+            log.warning("[http] a reader that takes nothing is cut off")
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+
+def within(limits: ConnectionLimits) -> type[CuttableProtocol]:
+    """The protocol with these limits, for uvicorn's `http` setting."""
+    return cast("type[CuttableProtocol]", type("BoundedProtocol", (CuttableProtocol,), {"limits": limits}))
+
+
+async def _full(scope: Any, receive: Any, send: Any) -> None:
+    """The application of a connection too many."""
+    message = "The server has as many open connections as it may have. Retry later."
+    body = msgspec.json.encode(error_envelope("server_error", message, code="too_many_connections"))
+    head = {
+        b"content-type": b"application/json",
+        b"content-length": str(len(body)).encode(),
+        b"connection": b"close",
+        b"retry-after": b"1",
+    }
+    await send({"type": "http.response.start", "status": 503, "headers": list(head.items())})
+    await send({"type": "http.response.body", "body": body})
 
 
 def cut_off(scope: Any) -> None:

@@ -6,7 +6,7 @@ alone never learns of a disconnect (design.md, traps).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 from litestar import Response
@@ -33,6 +33,7 @@ class FrameStream(Response[None]):
         drain_limit_s: how long the client may leave bytes untaken before its connection is cut (R-310).
         on_disconnect: called if the client hangs up before the last chunk is sent. A client that is cut
             off has not hung up.
+        headers: those that an SSE answer has beside the usual ones.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class FrameStream(Response[None]):
         *,
         drain_limit_s: float,
         on_disconnect: Callable[[], None] = lambda: None,
+        headers: Mapping[str, str] = {},
     ) -> None:
-        super().__init__(None, headers=HEADERS)
+        super().__init__(None, headers=HEADERS | dict(headers))
         self._chunks = chunks
         self._drain_limit_s = drain_limit_s
         self._on_disconnect = on_disconnect

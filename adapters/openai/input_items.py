@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from adapters.openai.limits import RequestLimits, check_count
+from adapters.openai.shown import named, shown
 from domain.errors import InvalidRequestError
 from domain.inputs import ItemReference, Piece
 from domain.messages import Image, Message, Role, ToolCall
@@ -36,6 +38,8 @@ _TEXT_FIELDS = {
     "text": "text",
     "refusal": "refusal",
 }
+_NAMES = ("type", "id", "call_id", "name", "namespace", "role")
+
 UNSEEN_IMAGE = "[an image that the model cannot see]"
 """What stands in a tool's output for a picture: bytes are never tokenised as text (D-10)."""
 
@@ -72,20 +76,23 @@ class _Reasoning(Struct):
     content: list[Any] | None = None
 
 
-def pieces(given: str | list[Any]) -> tuple[tuple[Piece, ...], list[Any]]:
+def pieces(given: str | list[Any], limits: RequestLimits) -> tuple[tuple[Piece, ...], list[Any]]:
     """The conversation's pieces, and the tools that `additional_tools` items bring.
 
     Raises:
-        InvalidRequestError: an item is no object or breaks a rule; the sentence names its place.
+        InvalidRequestError: an item is no object, breaks a rule or a limit; the sentence names its place.
     """
     if isinstance(given, str):
         return (Message("user", given),), []
+    check_count(given, limits.input_items, "input")
     read: list[Piece] = []
     tools: list[Any] = []
     skipped: set[str] = set()
     for index, item in enumerate(given):
         if not isinstance(item, dict):
             raise InvalidRequestError(f"input[{index}] must be an object", param="input")
+        for name in _NAMES:
+            limits.check_name(item.get(name), f"input[{index}].{name}", param="input")
         kind = _kind(item, index)
         if kind == "additional_tools":
             tools += _convert(item, _AdditionalTools, index).tools
@@ -95,7 +102,7 @@ def pieces(given: str | list[Any]) -> tuple[tuple[Piece, ...], list[Any]]:
             read.append(unknown)
         else:
             skipped.add(kind)
-    for kind in sorted(skipped):
+    for kind in shown(skipped):
         log.info("[responses] input items of type %r are skipped", kind)
     return tuple(read), tools
 
@@ -174,9 +181,7 @@ def _unknown(item: Json) -> Message | None:
     """The text that an item of an unknown type has, under the role it names; None if it has none."""
     content = item.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [
-        part.get("text") for part in parts if isinstance(part, dict) and part.get("type") in _TEXT_FIELDS
-    ]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and _text_field(part)]
     text = "".join(each for each in texts if isinstance(each, str))
     return Message(_ROLES.get(str(item.get("role")), "user"), text) if text else None
 
@@ -214,15 +219,20 @@ def _content(content: object, at: str, *, images_allowed: bool) -> tuple[str, tu
 
 
 def _text(part: Json, at: str) -> str:
-    field = _TEXT_FIELDS.get(str(part.get("type")))
+    field = _text_field(part)
     if field is None:
         raise InvalidRequestError(
-            f"{at}: parts of type {part.get('type')!r} are not supported", param="input"
+            f"{at}: parts of type {named(part.get('type'))} are not supported", param="input"
         )
     text = part.get(field)
     if not isinstance(text, str):
         raise InvalidRequestError(f"{at}.{field} must be a string", param="input")
     return text
+
+
+def _text_field(part: Json) -> str | None:
+    """In which field a part has its text; None if it is no text."""
+    return _TEXT_FIELDS.get(str(part.get("type")))
 
 
 def _image(part: Json, at: str) -> Image:
@@ -250,8 +260,8 @@ def _tool_output(output: str | list[Any] | None, at: str) -> str:
             raise InvalidRequestError(f"{at}[{index}] must be an object", param="input")
         if part.get("type") == "input_image":
             texts.append(UNSEEN_IMAGE)
-        elif part.get("type") in _TEXT_FIELDS:
+        elif _text_field(part):
             texts.append(_text(part, f"{at}[{index}]"))
         else:
-            texts.append(f"[a part of type {part.get('type')}]")
+            texts.append(f"[a part of type {named(part.get('type'))}]")
     return "".join(texts)

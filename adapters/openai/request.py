@@ -10,7 +10,17 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from adapters.guides import check_schema
 from adapters.openai.input_items import pieces
+from adapters.openai.limits import (
+    METADATA_KEY_CHARACTERS,
+    METADATA_PAIRS,
+    METADATA_VALUE_CHARACTERS,
+    RequestLimits,
+    check_count,
+    check_json,
+    check_length,
+)
 from adapters.openai.tools import read_tools
 from domain.errors import InvalidRequestError
 from domain.inputs import Piece
@@ -19,32 +29,52 @@ from domain.request import MAX_OUTPUT_TOKENS, TurnRequest
 from domain.retention import RETENTION_RANGE_S
 from domain.tools import read_choice
 
-MAX_JSON_DEPTH = 100
+DEFAULT_LIMITS = RequestLimits()
 
 RETRY_HEADERS = ("idempotency-key", "x-client-request-id", "x-stainless-retry-count")
 """The headers by which clients mark a request as the same one sent again."""
 
-_MAX_SEED = 2**64 - 1
-_MAX_STOPS = 16
+RANGES: dict[str, tuple[float, float]] = {
+    "max_output_tokens": (1, MAX_OUTPUT_TOKENS),
+    "max_tool_calls": (1, MAX_OUTPUT_TOKENS),
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "seed": (0, 2**64 - 1),
+    "top_k": (-1, 2**31 - 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 10),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "top_logprobs": (0, 20),
+}
+"""What the numbers of a request may be, both ends included."""
+
+INTEGERS = ("max_output_tokens", "max_tool_calls", "seed", "top_k", "top_logprobs")
+"""Those of them that are whole."""
+
+_LONGEST_REASON = 200
 
 Json = dict[str, Any]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-def decode_request(body: bytes, headers: Mapping[str, str]) -> TurnRequest:
+def decode_request(
+    body: bytes, headers: Mapping[str, str], limits: RequestLimits = DEFAULT_LIMITS
+) -> TurnRequest:
     """The command that the body asks for.
 
     Raises:
         InvalidRequestError: the body is no JSON or breaks a rule; `param` names the field.
     """
-    fields = _decode_object(body)
+    fields = _decode_object(body, limits)
     model = _model(fields)
     given = _present_input(fields)
-    max_output_tokens = _integer(fields, "max_output_tokens", 1, MAX_OUTPUT_TOKENS)
+    max_output_tokens = _integer(fields, "max_output_tokens")
     retention_s = _retention_s(fields)
     _refuse_unsupported(fields)
-    read, added_tools = pieces(given)
-    tools = read_tools(fields.get("tools")) + read_tools(added_tools)
+    _check_lengths(fields, headers, limits)
+    read, added_tools = pieces(given, limits)
+    tools = read_tools(fields.get("tools"), added_tools, limits=limits)
     choice = fields.get("tool_choice")
     request = TurnRequest(
         model=model,
@@ -55,27 +85,27 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> TurnRequest:
         obfuscate=_options(fields, "stream_options", _StreamOptions).include_obfuscation is True,
         store=fields.get("store") is not False,
         max_output_tokens=max_output_tokens,
-        temperature=_number(fields, "temperature", 0, 2),
-        top_p=_number(fields, "top_p", 0, 1),
-        seed=_integer(fields, "seed", 0, _MAX_SEED),
-        top_k=_integer(fields, "top_k", -1, 2**31 - 1) or 0,
-        min_p=_number(fields, "min_p", 0, 1) or 0.0,
-        repetition_penalty=_number(fields, "repetition_penalty", 0.01, 10) or 1.0,
-        presence_penalty=_number(fields, "presence_penalty", -2, 2) or 0.0,
-        frequency_penalty=_number(fields, "frequency_penalty", -2, 2) or 0.0,
-        stop=_stop(fields),
+        temperature=_number(fields, "temperature"),
+        top_p=_number(fields, "top_p"),
+        seed=_integer(fields, "seed"),
+        top_k=_integer(fields, "top_k") or 0,
+        min_p=_number(fields, "min_p") or 0.0,
+        repetition_penalty=_number(fields, "repetition_penalty") or 1.0,
+        presence_penalty=_number(fields, "presence_penalty") or 0.0,
+        frequency_penalty=_number(fields, "frequency_penalty") or 0.0,
+        stop=_stop(fields, limits),
         top_logprobs=_top_logprobs(fields),
         tools=tools,
         tool_choice="auto" if choice is None else choice,
         choice=read_choice(choice, tools),
         parallel_tool_calls=fields.get("parallel_tool_calls") is not False,
-        text=_text(fields),
+        text=_text(fields, limits),
         reasoning=_reasoning(fields),
         truncation=_truncation(fields),
         prompt_cache_key=_string_or_none(fields, "prompt_cache_key"),
         cache_salt=_string_or_none(fields, "cache_salt"),
         safety_identifier=_string_or_none(fields, "safety_identifier"),
-        max_tool_calls=_integer(fields, "max_tool_calls", 1, MAX_OUTPUT_TOKENS),
+        max_tool_calls=_integer(fields, "max_tool_calls"),
         metadata=_metadata(fields),
         retention_s=retention_s,
         retry_keys={name: headers[name] for name in RETRY_HEADERS if name in headers},
@@ -87,39 +117,16 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> TurnRequest:
 # ── the body, and what must be there ──────────────────────────────────────────────────────────────
 
 
-def _decode_object(body: bytes) -> Json:
+def _decode_object(body: bytes, limits: RequestLimits) -> Json:
+    check_json(body, limits)
     try:
         # Strict: NaN, Infinity and broken UTF-8 are refused (R-002).
         fields = msgspec.json.decode(body)
-        _check_depth(fields)
-    except RecursionError:
-        raise InvalidRequestError(
-            f"The body's JSON is nested more than {MAX_JSON_DEPTH} deep.", code="json_too_deep"
-        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
     return fields
-
-
-def _check_depth(value: object) -> None:
-    """Refuse what is deeper than `MAX_JSON_DEPTH`: it is kept, and has to be written and read again.
-
-    Raises:
-        RecursionError: as the decoder itself does for what is deeper still.
-    """
-    level = [value]
-    for _ in range(MAX_JSON_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return
-    raise RecursionError
 
 
 def _model(fields: Json) -> str:
@@ -168,6 +175,31 @@ def _refuse_unsupported(fields: Json) -> None:
             )
 
 
+def _check_lengths(fields: Json, headers: Mapping[str, str], limits: RequestLimits) -> None:
+    """Refuse what is longer than it has any reason to be, and metadata beyond the bounds OpenAI sets."""
+    for name in ("model", "previous_response_id", "prompt_cache_key", "cache_salt", "safety_identifier"):
+        limits.check_name(fields.get(name), name)
+    for name in RETRY_HEADERS:
+        limits.check_name(headers.get(name), name)
+    if instructions := _string_or_none(fields, "instructions"):
+        check_length(instructions, limits.instructions_chars, "instructions")
+    metadata = _metadata(fields)
+    if len(metadata) > METADATA_PAIRS:
+        raise InvalidRequestError(
+            f"metadata has {len(metadata)} pairs; at most {METADATA_PAIRS} are allowed",
+            param="metadata",
+            code="object_above_max_properties",
+        )
+    for key, value in metadata.items():
+        check_length(key, METADATA_KEY_CHARACTERS, "a key of metadata", param="metadata")
+        # Others than strings were always taken; the retention is one (R-020, R-023).
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        check_length(text, METADATA_VALUE_CHARACTERS, f"metadata.{key}")
+    allowed = fields.get("tool_choice")
+    if isinstance(allowed, dict) and isinstance(names := allowed.get("tools"), list):
+        check_count(names, limits.tools, "tool_choice.tools", param="tool_choice")
+
+
 # ── fields with rules of their own ────────────────────────────────────────────────────────────────
 
 
@@ -198,19 +230,20 @@ def _previous_response_id(fields: Json) -> str | None:
     return given
 
 
-def _stop(fields: Json) -> tuple[str, ...]:
+def _stop(fields: Json, limits: RequestLimits) -> tuple[str, ...]:
     given = fields.get("stop")
     stops = [given] if isinstance(given, str) else given or []
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
         raise InvalidRequestError("stop must be a string or a list of non-empty strings", param="stop")
-    if len(stops) > _MAX_STOPS:
-        raise InvalidRequestError(f"stop may have at most {_MAX_STOPS} strings", param="stop")
+    check_count(stops, limits.stops, "stop")
+    for index, stop in enumerate(stops):
+        check_length(stop, limits.stop_chars, f"stop[{index}]", param="stop")
     return tuple(stops)
 
 
 def _top_logprobs(fields: Json) -> int | None:
     """How many likeliest tokens to tell; None unless `include` asks for log probabilities."""
-    count = _integer(fields, "top_logprobs", 0, 20)
+    count = _integer(fields, "top_logprobs")
     include = fields.get("include")
     wanted = isinstance(include, list) and "message.output_text.logprobs" in include
     return (count or 0) if wanted else None
@@ -263,17 +296,26 @@ def _options(fields: Json, name: str, form: type[_Form]) -> _Form:
         return msgspec.convert(fields.get(name) or {}, form)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        raise InvalidRequestError(
-            f"{name}{path.removesuffix('`')}: {reason}", param=f"{name}{path.removesuffix('`')}"
-        ) from None
+        place = f"{name}{path.removesuffix('`')}"
+        # It may quote the value.
+        raise InvalidRequestError(f"{place}: {reason[:_LONGEST_REASON]}", param=place) from None
 
 
-def _text(fields: Json) -> Json:
+def _text(fields: Json, limits: RequestLimits) -> Json:
     """`text` as the response shows it, with a format (field report B15); empty if it was not given."""
     if not fields.get("text"):
         return {}
     text = _options(fields, "text", _Text)
     text.format = text.format or _TextFormat()
+    if isinstance(text.format, _JsonSchemaFormat):
+        limits.check_name(text.format.name, "text.format.name")
+        check_schema(
+            text.format.schema,
+            "text.format.schema",
+            most_bytes=limits.schema_bytes,
+            most_levels=limits.schema_depth,
+            param="text.format",
+        )
     echo: Json = msgspec.to_builtins(text)
     return echo
 
@@ -302,20 +344,21 @@ def _whole(given: object) -> int | None:
     return given if isinstance(given, int) else None
 
 
-def _integer(fields: Json, name: str, low: int, high: int) -> int | None:
+def _integer(fields: Json, name: str) -> int | None:
     given = fields.get(name)
     if given is None:
         return None
-    whole = _whole(given)
+    whole, (low, high) = _whole(given), RANGES[name]
     if whole is None or not low <= whole <= high:
         raise InvalidRequestError(f"{name} must be an integer in [{low}, {high}]", param=name)
     return whole
 
 
-def _number(fields: Json, name: str, low: float, high: float) -> float | None:
+def _number(fields: Json, name: str) -> float | None:
     given = fields.get(name)
     if given is None:
         return None
+    low, high = RANGES[name]
     if isinstance(given, bool) or not isinstance(given, int | float) or not low <= given <= high:
         raise InvalidRequestError(f"{name} must be a number in [{low}, {high}]", param=name)
     return float(given)

@@ -1,8 +1,12 @@
 """The tools of a request: checked, and echoed in the form the schema wants."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
+from adapters.guides import check_schema
+from adapters.openai.limits import RequestLimits, check_count
+from adapters.openai.shown import shown
 from domain.errors import InvalidRequestError
 
 log = logging.getLogger("turnlog")
@@ -10,20 +14,48 @@ log = logging.getLogger("turnlog")
 Json = dict[str, Any]
 
 
-def read_tools(given: Any) -> tuple[Json, ...]:
+def read_tools(given: Any, added: list[Any], *, limits: RequestLimits) -> tuple[Json, ...]:
     """The tool objects of the request; those of unknown and hosted types are kept for the echo (D-07).
 
+    Args:
+        given: the field `tools`.
+        added: the tools that `additional_tools` items bring.
+
     Raises:
-        InvalidRequestError: `tools` is no list of objects, or a callable one has no name.
+        InvalidRequestError: `tools` is no list of objects, a callable one has no name, or a limit is broken.
     """
     if given is None:
-        return ()
+        given = []
     if not isinstance(given, list):
         raise InvalidRequestError("tools must be a list", param="tools")
-    tools = tuple(_read(tool, f"tools[{index}]") for index, tool in enumerate(given))
-    for kind in sorted({str(tool["type"]) for tool in tools} - {"function", "custom", "namespace"}):
+    tools = tuple(_read(tool, f"tools[{index}]") for index, tool in enumerate([*given, *added]))
+    check_count(list(_opened(tools)), limits.tools, "tools")
+    for tool in _opened(tools):
+        _check_size(tool, limits)
+    for kind in shown({str(tool["type"]) for tool in tools} - {"function", "custom", "namespace"}):
         log.info("[responses] tools of type %r are not offered to the model", kind)
     return tools
+
+
+def _opened(tools: tuple[Json, ...] | list[Json]) -> Iterator[Json]:
+    """Every tool, those in namespaces too."""
+    for tool in tools:
+        yield tool
+        if tool["type"] == "namespace":
+            yield from _opened(tool["tools"])
+
+
+def _check_size(tool: Json, limits: RequestLimits) -> None:
+    for key in ("type", "name"):
+        limits.check_name(tool.get(key), f"a tool's {key}", param="tools")
+    if tool["type"] == "function" and tool["parameters"] is not None:
+        check_schema(
+            tool["parameters"],
+            f"The parameters schema of the tool '{tool['name']}'",
+            most_bytes=limits.schema_bytes,
+            most_levels=limits.schema_depth,
+            param="tools",
+        )
 
 
 def _read(tool: Any, at: str) -> Json:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.openai.request import MAX_JSON_DEPTH, decode_request
+from adapters.openai.limits import RequestLimits
+from adapters.openai.request import decode_request
 from domain.errors import InvalidRequestError
 from domain.inputs import ItemReference
 from domain.messages import Image, Message, ToolCall
@@ -15,6 +16,7 @@ from domain.ports import JsonGuide
 from domain.request import TurnRequest
 from domain.tools import Toolbox, ToolChoice
 
+MOST_LEVELS = RequestLimits().json_depth
 LEAST: dict[str, Any] = {"model": "tiny", "input": "hi"}
 
 
@@ -88,19 +90,20 @@ def test_a_body_that_is_no_json_object_is_refused(body: bytes, param: str | None
     assert (error.param, error.code) == (param, code)
 
 
-@pytest.mark.parametrize(("levels", "refused"), [(MAX_JSON_DEPTH - 1, False), (MAX_JSON_DEPTH + 1, True)])
+@pytest.mark.parametrize(("levels", "refused"), [(MOST_LEVELS - 1, False), (MOST_LEVELS, True)])
 def test_json_that_is_nested_too_deep_is_refused(levels: int, *, refused: bool) -> None:
     """D-06."""
     nested: Any = 1
-    for _ in range(levels - 1):
+    for _ in range(levels - 2):
         nested = {"a": nested}
+    tool = {"type": "web_search", "filters": nested}
 
-    body = json.dumps(LEAST | {"metadata": nested}).encode()
+    body = json.dumps(LEAST | {"tools": [tool]}).encode()
 
     if refused:
         assert refusal(body).code == "json_too_deep"
     else:
-        assert decode_request(body, {}).metadata == nested
+        assert decode_request(body, {}).tools == (tool,)
 
 
 NOT_INTEGERS = [0, -1, 1.5, "5", True, 2**31, [], {}]
@@ -598,3 +601,18 @@ def test_whatever_is_sent_is_understood_or_refused(fields: dict[str, Any], items
         decode_request(body, {})
     except InvalidRequestError as error:
         assert error.param or error.code in ("invalid_json", "json_too_deep")
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, ["a"], 7, None, True])
+def test_a_part_whose_type_is_no_text_is_like_any_unknown_one(kind: Any) -> None:
+    """Found by `tests/fuzz/soak.py`: an object or a list as a type was a crash."""
+    part = {"type": kind, "text": "x"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [part]}
+    unknown = {"type": "unheard", "content": [part]}
+
+    request = decode(input=[{"role": "user", "content": "hi"}, output, unknown])
+
+    assert [message.content for message in request.input if isinstance(message, Message)] == [
+        "hi",
+        "[a part of type (not a name)]",
+    ]

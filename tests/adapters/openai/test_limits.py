@@ -1,0 +1,209 @@
+"""The bounds of a request: taken up to each, refused beyond it by the name of the field and the bound."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.openai.limits import RequestLimits, check_json
+from adapters.openai.request import INTEGERS, RANGES, decode_request
+from adapters.openai.request_schema import request_schema
+from app.settings import Settings
+from domain.errors import InvalidRequestError
+
+Json = dict[str, Any]
+
+LIMITS = RequestLimits(
+    input_items=3,
+    instructions_chars=10,
+    name_chars=64,
+    tools=3,
+    schema_bytes=60,
+    schema_depth=3,
+    stops=2,
+    stop_chars=4,
+)
+LEAST: Json = {"model": "tiny", "input": "hi"}
+SAY: Json = {"role": "user", "content": "hi"}
+FUNCTION: Json = {"type": "function", "name": "f"}
+NAME, TOO_LONG = "n" * 64, "n" * 65
+
+
+def decode(fields: Json) -> None:
+    """Decode a body with these fields within small limits."""
+    decode_request(json.dumps(LEAST | fields).encode(), {}, LIMITS)
+
+
+def nested(levels: int) -> Json:
+    return {"items": nested(levels - 1)} if levels > 1 else {}
+
+
+def formatted(schema: Json, name: str = "s") -> Json:
+    return {"text": {"format": {"type": "json_schema", "name": name, "schema": schema}}}
+
+
+def function(**fields: Any) -> Json:
+    return {"tools": [FUNCTION | fields]}
+
+
+def namespace(members: int) -> Json:
+    return {"tools": [{"type": "namespace", "name": "n", "tools": [FUNCTION] * members}]}
+
+
+def allowed(names: int) -> Json:
+    return {"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "tools": [FUNCTION] * names}}
+
+
+def pairs(count: int) -> Json:
+    return {"metadata": {str(number): "v" for number in range(count)}}
+
+
+def metadata(key: str, value: Any) -> Json:
+    return {"metadata": {key: value}}
+
+
+BOUNDS: list[tuple[str, Json, Json, str]] = [
+    # the bound in its sentence, what keeps it, what does not, the field at fault
+    ("at most 3", {"input": [SAY] * 3}, {"input": [SAY] * 4}, "input"),
+    ("at most 10", {"instructions": "i" * 10}, {"instructions": "i" * 11}, "instructions"),
+    *[
+        ("at most 64", {field: NAME}, {field: TOO_LONG}, field)
+        for field in ("model", "prompt_cache_key", "cache_salt", "safety_identifier", "previous_response_id")
+    ],
+    ("at most 64", {"input": [SAY | {"id": NAME}]}, {"input": [SAY | {"id": TOO_LONG}]}, "input"),
+    ("at most 64", function(name=NAME), function(name=TOO_LONG), "tools"),
+    ("at most 64", {"tools": [{"type": NAME}]}, {"tools": [{"type": TOO_LONG}]}, "tools"),
+    ("at most 64", formatted({}, NAME), formatted({}, TOO_LONG), "text.format.name"),
+    ("at most 3", {"tools": [FUNCTION] * 3}, {"tools": [FUNCTION] * 4}, "tools"),
+    ("at most 3", namespace(2), namespace(3), "tools"),
+    ("at most 3", allowed(3), allowed(4), "tool_choice"),
+    ("than 3 levels", formatted(nested(3)), formatted(nested(4)), "text.format"),
+    ("than 3 levels", function(parameters=nested(3)), function(parameters=nested(4)), "tools"),
+    (
+        "than 60 bytes",
+        function(parameters={"title": "t" * 47}),
+        function(parameters={"title": "t" * 48}),
+        "tools",
+    ),
+    ("at most 2", {"stop": ["a", "b"]}, {"stop": ["a", "b", "c"]}, "stop"),
+    ("at most 4", {"stop": ["abcd"]}, {"stop": ["abcde"]}, "stop"),
+    ("at most 16", pairs(16), pairs(17), "metadata"),
+    ("at most 64", metadata(NAME, "v"), metadata(TOO_LONG, "v"), "metadata"),
+    ("at most 512", metadata("k", "v" * 512), metadata("k", "v" * 513), "metadata.k"),
+    ("at most 512", metadata("k", [1] * 255), metadata("k", [1] * 257), "metadata.k"),
+]
+
+
+@pytest.mark.parametrize(("bound", "kept", "broken", "param"), BOUNDS)
+def test_a_bound_is_kept_up_to_itself_and_named_beyond(
+    bound: str, kept: Json, broken: Json, param: str
+) -> None:
+    """R-011, D-06; metadata as OpenAI bounds it."""
+    decode(kept)
+
+    with pytest.raises(InvalidRequestError, match=bound) as caught:
+        decode(broken)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("name", ["idempotency-key", "x-client-request-id"])
+def test_a_retry_key_is_no_longer_than_a_name(name: str) -> None:
+    body = json.dumps(LEAST).encode()
+
+    assert decode_request(body, {name: NAME}, LIMITS).retry_keys == {name: NAME}
+    with pytest.raises(InvalidRequestError, match="at most 64"):
+        decode_request(body, {name: TOO_LONG}, LIMITS)
+
+
+# ── JSON, by its bytes ────────────────────────────────────────────────────────────────────────────
+
+_texts = st.text(max_size=5) | st.sampled_from(['"', "\\", '\\"', "[[[[[[", "{,{,{,", "\\\\"])
+_json = st.recursive(
+    st.none() | st.integers() | _texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def inner_values(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def levels(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(levels, inner_values(value)), default=0)
+
+
+def count(value: Any) -> int:
+    return 1 + sum(map(count, inner_values(value)))
+
+
+@given(_json, st.booleans())
+def test_the_levels_of_json_are_seen_in_its_bytes(value: Any, ascii_only: bool) -> None:
+    body = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    depth = levels(value)
+
+    check_json(body, RequestLimits(json_depth=depth))
+    if depth:
+        with pytest.raises(InvalidRequestError, match="nested more than"):
+            check_json(body, RequestLimits(json_depth=depth - 1))
+
+
+@given(_json)
+def test_json_of_few_values_passes_and_of_many_does_not(value: Any) -> None:
+    """The bound is kept within a factor of two, and never refuses what keeps it by half."""
+    values = count(value)
+
+    check_json(json.dumps(value).encode(), RequestLimits(json_values=2 * values))
+    with pytest.raises(InvalidRequestError, match="too many values"):
+        check_json(json.dumps([value] * 8).encode(), RequestLimits(json_values=values))
+
+
+# ── the same numbers everywhere ───────────────────────────────────────────────────────────────────
+
+
+def test_each_limit_is_a_setting_with_the_same_default() -> None:
+    settings, limits = Settings(), RequestLimits()
+
+    for name in RequestLimits.__struct_fields__:
+        assert getattr(settings, f"max_{name}") == getattr(limits, name)
+
+
+@pytest.mark.parametrize("field", RANGES)
+def test_the_document_has_the_bounds_that_are_enforced(field: str) -> None:
+    (stated, null) = request_schema(LIMITS)["properties"][field]["anyOf"]
+    low, high = stated["minimum"], stated["maximum"]
+
+    decode({field: low})
+    decode({field: high})
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(InvalidRequestError) as caught:
+            decode({field: beyond})
+        assert caught.value.param == field
+    assert stated["type"] == ("integer" if field in INTEGERS else "number")
+    assert null == {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("path", "bound"),
+    [
+        (("input", "anyOf", 1, "maxItems"), LIMITS.input_items),
+        (("instructions", "anyOf", 0, "maxLength"), LIMITS.instructions_chars),
+        (("model", "maxLength"), LIMITS.name_chars),
+        (("tools", "anyOf", 0, "maxItems"), LIMITS.tools),
+        (("stop", "anyOf", 0, "anyOf", 1, "maxItems"), LIMITS.stops),
+        (("stop", "anyOf", 0, "anyOf", 0, "maxLength"), LIMITS.stop_chars),
+        (("metadata", "anyOf", 0, "maxProperties"), 16),
+    ],
+)
+def test_the_document_has_the_lengths_that_are_enforced(path: tuple[str | int, ...], bound: int) -> None:
+    node: Any = request_schema(LIMITS)["properties"]
+    for step in path:
+        node = node[step]
+
+    assert node == bound
