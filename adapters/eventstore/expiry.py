@@ -9,6 +9,7 @@ from typing import NamedTuple
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
 
+from adapters.eventstore import readmodel
 from adapters.eventstore.codec import EventMapper
 from adapters.eventstore.redaction import without_content
 from adapters.eventstore.sqlite import EventRecorder
@@ -19,7 +20,7 @@ log = logging.getLogger("turnlog")
 
 _DUE = """
     SELECT response_id, last_version FROM responses
-    WHERE NOT expired AND expires_at < :now_s AND status IN ('persisted', 'failed')
+    WHERE NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
         AND response_id NOT IN (SELECT value FROM json_each(:spare))
     ORDER BY expires_at, response_id LIMIT 1
 """
@@ -88,6 +89,8 @@ class ContentSweep:
         """Go through the next events of a response, at most `limit`; how far it is done then."""
         cursor.execute(_EVENTS, {"response_id": due.response_id, "after": after, "limit": limit})
         rows = cursor.fetchall()
+        if after == 0:
+            self._remove_rows(cursor, due.response_id)
         for row in rows:
             self._remove_content(cursor, StoredEvent(*row))
         reached = after + len(rows)
@@ -96,6 +99,14 @@ class ContentSweep:
             expired = Recorded(due.response_id, reached, ContentExpired(at_ms=now_s * 1000))
             self._recorder._insert_events(cursor, [self._mapper.to_stored_event(expired)])
         return _Place(due.response_id, reached)
+
+    def _remove_rows(self, cursor: SQLiteCursor, response_id: str) -> None:
+        """Let the response not be found by its content any more, while its events still tell what that is."""
+        try:
+            readmodel.remove_content(cursor, self._mapper, response_id)
+        except StorageError:
+            # Nobody finds it all the same, for it is marked as expired.
+            log.exception("[store] traces of an expired response stay in the text index")
 
     def _remove_content(self, cursor: SQLiteCursor, stored: StoredEvent) -> None:
         try:

@@ -9,8 +9,12 @@ from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
+from adapters.eventstore import auditing
+from adapters.eventstore.auditing import FAMILY_LIMIT
 from adapters.eventstore.codec import EventMapper
 from adapters.eventstore.sqlite import EventRecorder, storage_errors
+from adapters.eventstore.transfer import SqliteLogPass
+from domain.audit import AuditFilter, AuditPage, AuditRow
 from domain.events import ItemClosed, ItemExtended, Recorded, topic
 from domain.items import Item
 from domain.ports import ResponseRow
@@ -40,24 +44,29 @@ _ITEMS = """
         SELECT items.response_id
         FROM response_items AS items JOIN responses USING (response_id)
         WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
+            AND coalesce(owner = :owner, TRUE)
     )
 """
-_ROWS = "SELECT * FROM responses ORDER BY created_ms DESC, response_id DESC LIMIT :limit"
-_ROWS_OF_STATUS = """
-    SELECT * FROM responses WHERE :status IN (status, outcome, reason)
+_ROWS = """
+    SELECT response_id, previous_response_id, owner, model, state AS status, outcome, reason, created_ms,
+        expires_at, last_version, expired
+    FROM responses WHERE coalesce(:status IN (state, outcome, reason), :status IS NULL)
     ORDER BY created_ms DESC, response_id DESC LIMIT :limit
 """
 
 _UNFINISHED = """
-    SELECT response_id FROM responses WHERE status IN ('created', 'in_progress')
-    ORDER BY created_ms, response_id
+    SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
+    ORDER BY created_ms, n
 """
 
 _Result = TypeVar("_Result")
 
 
 class SqliteEventReader:
-    """The `EventReader` of a SQLite store. Its futures are resolved on the reader threads."""
+    """The `EventReader`, `AuditReader` and `LogExporter` of a SQLite store.
+
+    Futures are resolved on the reader threads.
+    """
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
@@ -86,12 +95,13 @@ class SqliteEventReader:
 
         return self._submit(read)
 
-    def items(self, item_ids: Set[str], *, now_s: int) -> Future[dict[str, Item]]:
-        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
+    def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
+        """The output items of those ids, as far as they can be seen; see `EventReader.items`."""
 
         def read() -> dict[str, Item]:
             wanted = json.dumps(sorted(item_ids))
-            rows = self._select(_ITEMS, item_ids=wanted, now_s=now_s, closed=topic(ItemClosed))
+            closed_topic = topic(ItemClosed)
+            rows = self._select(_ITEMS, item_ids=wanted, now_s=now_s, owner=owner, closed=closed_topic)
             closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
             items = (event.item for event in closed if isinstance(event, ItemClosed))
             return {item.id: item for item in items if item.id in item_ids}
@@ -102,11 +112,38 @@ class SqliteEventReader:
         """The newest responses first; see `EventReader.rows`."""
 
         def read() -> list[ResponseRow]:
-            statement = _ROWS if status is None else _ROWS_OF_STATUS
-            rows = map(dict, self._select(statement, status=status, limit=limit))
+            rows = map(dict, self._select(_ROWS, status=status, limit=limit))
             return [ResponseRow(**{**row, "expired": bool(row["expired"])}) for row in rows]
 
         return self._submit(read)
+
+    def find(self, wanted: AuditFilter) -> Future[AuditPage]:
+        """One page of the responses that meet every condition; see `AuditReader.find`."""
+        return self._look_up(auditing.page, wanted)
+
+    def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
+        """The row of one response; None if it is not there."""
+        return self._look_up(auditing.row, response_id, owner)
+
+    def family(
+        self, response_id: str, *, owner: str | None = None, limit: int = FAMILY_LIMIT
+    ) -> Future[list[AuditRow]]:
+        """All responses of the conversation that this one is part of; see `AuditReader.family`."""
+        return self._look_up(auditing.family, response_id, owner, limit)
+
+    def replays_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
+        """The responses that run this one again, oldest first."""
+        return self._look_up(auditing.replays_of, response_id, owner)
+
+    def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
+        """What the client sent again after a failure; see `AuditReader.attempts_of`."""
+        return self._look_up(auditing.attempts_of, response_id, owner)
+
+    def export(
+        self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
+    ) -> SqliteLogPass:
+        """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
+        return SqliteLogPass(self._recorder.datastore, after=after, since_ms=since_ms, until_ms=until_ms)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""
@@ -130,6 +167,13 @@ class SqliteEventReader:
         # In memory the journal has the same datastore, and closes it when it has written.
         if self._recorder.datastore.read_only:
             self._recorder.datastore.close()
+
+    def _look_up(self, look_up: Callable[..., _Result], *asked: Any) -> Future[_Result]:
+        def read() -> _Result:
+            with self._recorder.datastore.transaction(commit=False) as cursor:
+                return look_up(cursor, *asked)
+
+        return self._submit(read)
 
     def _submit(self, read: Callable[[], _Result]) -> Future[_Result]:
         def guarded() -> _Result:

@@ -1,15 +1,20 @@
 """What lists and chains stand on: rows told by the events, written in the transaction of the events.
 
-One row per response and one per item id. They hold nothing of their own, so they can be made again from
-the log at any time; `VERSION` rises whenever the rows would come out differently.
+One row per response, one per item id, one per metadata key and called tool, and the text index. They hold
+nothing of their own, so they can be made again from the log at any time; `VERSION` rises whenever the rows
+would come out differently.
 """
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
 
+from adapters.eventstore import textindex
 from adapters.eventstore.codec import EventMapper
+from adapters.eventstore.schema import TABLES
+from domain.audit import metadata_texts, request_digests, searchable_text
 from domain.events import (
     ContentExpired,
     GenerationStarted,
@@ -23,121 +28,202 @@ from domain.events import (
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    topic,
 )
+from domain.items import CallItem, CustomCallItem, FunctionCallItem
+from domain.response import fold
 
-VERSION = 2
+VERSION = 3
 
-_TABLES = (
-    "DROP TABLE IF EXISTS responses",
-    "DROP TABLE IF EXISTS response_items",
-    """
-    CREATE TABLE responses (
-        response_id TEXT PRIMARY KEY,
-        previous_response_id TEXT,
-        owner TEXT NOT NULL,
-        model TEXT NOT NULL,
-        status TEXT NOT NULL,
-        outcome TEXT,
-        reason TEXT,
-        created_ms INTEGER NOT NULL,
-        expires_at INTEGER NOT NULL,
-        last_version INTEGER NOT NULL,
-        expired INTEGER NOT NULL
-    )
-    """,
-    "CREATE INDEX responses_newest ON responses (created_ms, response_id)",
-    "CREATE INDEX responses_with_content ON responses (expires_at, response_id) WHERE NOT expired",
-    """
-    CREATE TABLE response_items (
-        item_id TEXT PRIMARY KEY,
-        response_id TEXT NOT NULL,
-        output_index INTEGER NOT NULL
-    ) WITHOUT ROWID
-    """,
-    "CREATE INDEX items_of_response ON response_items (response_id)",
-)
+EVENTS_PER_REPORT = 10_000
+"""How often a rebuild tells how far it is."""
 
+Progress = Callable[[int, int], None]
+"""Told how many events are done, and of how many."""
+
+# A parent that is not stored yet gives its id for now, and its own chain when it comes.
 _NEW_RESPONSE = """
-    INSERT INTO responses VALUES (
-        :response_id, :previous_response_id, :owner, :model, 'created', NULL, NULL,
-        :created_ms, :expires_at, :last_version, 0
+    INSERT INTO responses (
+        response_id, previous_response_id, replay_of, chain, owner, model, state, status,
+        created_ms, expires_at, last_version, expired, retry_digest, body_digest
+    ) VALUES (
+        :response_id, :previous_response_id, :replay_of,
+        coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
+        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :last_version, 0,
+        :retry_digest, :body_digest
     )
 """
-_CHANGED_RESPONSE = """
+_CHILDREN_JOIN_CHAIN = """
+    UPDATE responses SET chain = (SELECT chain FROM responses WHERE response_id = :response_id)
+    WHERE chain = :response_id AND response_id <> :response_id
+"""
+_NEW_METADATA = """
+    INSERT INTO response_metadata
+    SELECT :key, :value, created_ms, n FROM responses WHERE response_id = :response_id
+"""
+_LONGER_RESPONSE = "UPDATE responses SET last_version = :last_version WHERE response_id = :response_id"
+_STARTED_RESPONSE = """
+    UPDATE responses
+    SET state = 'in_progress', status = 'in_progress', started_ms = :started_ms, last_version = :last_version
+    WHERE response_id = :response_id
+"""
+_ENDED_RESPONSE = """
     UPDATE responses SET
-        status = coalesce(:status, status),
-        outcome = coalesce(:outcome, outcome),
-        reason = coalesce(:reason, reason),
+        state = :state, status = :status, outcome = :outcome, reason = :reason, ended_ms = :ended_ms,
+        input_tokens = :input_tokens, output_tokens = :output_tokens,
+        cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens,
         last_version = :last_version
     WHERE response_id = :response_id
+"""
+# A response without a digest has begun to lose its content, of which the name is part.
+_NEW_TOOL = """
+    INSERT INTO response_tools
+    SELECT :name, created_ms, n FROM responses
+    WHERE response_id = :response_id AND body_digest IS NOT NULL
+    ON CONFLICT DO NOTHING
 """
 _EXPIRED_RESPONSE = """
     UPDATE responses SET expired = 1, last_version = :last_version WHERE response_id = :response_id
 """
+_DIGESTS_GONE = """
+    UPDATE responses SET retry_digest = NULL, body_digest = NULL WHERE response_id = :response_id
+"""
 _ITEMS_GONE = "DELETE FROM response_items WHERE response_id = :response_id"
+_METADATA_GONE = """
+    DELETE FROM response_metadata WHERE n = (SELECT n FROM responses WHERE response_id = :response_id)
+"""
+_TOOLS_GONE = """
+    DELETE FROM response_tools WHERE n = (SELECT n FROM responses WHERE response_id = :response_id)
+"""
 # The first response to use an item id keeps it: nobody takes over another's item by naming it again.
 _NEW_ITEM = "INSERT INTO response_items VALUES (:item_id, :response_id, :output_index) ON CONFLICT DO NOTHING"
+
+_NUMBER = "SELECT n FROM responses WHERE response_id = :response_id"
+_SPOKEN = """
+    SELECT originator_id, originator_version, topic, state FROM stored_events
+    WHERE originator_id = :response_id AND topic IN (:created, :closed, :committed, :failed)
+    ORDER BY originator_version
+"""
+_SPOKEN_TOPICS = {
+    "created": topic(ResponseCreated),
+    "closed": topic(ItemClosed),
+    "committed": topic(TurnCommitted),
+    "failed": topic(TurnFailed),
+}
 
 RowChange = tuple[str, dict[str, Any]]
 """A statement and its parameters."""
 
 
 def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one case for each event
-    """How the rows change when this event is stored.
+    """How the rows change when this event is stored, the text index aside.
 
-    A stored `TurnCommitted` *is* persisted, so that is the status its row gets; the events that tell how
-    its write went change nothing. A response whose content was removed keeps its row but no items.
+    A stored `TurnCommitted` *is* persisted, so that is the state its row gets; the events that tell how
+    its write went change nothing. A response whose content was removed keeps its row, but no items.
     """
-
-    def changed(
-        status: str | None = None, *, outcome: str | None = None, reason: str | None = None
-    ) -> RowChange:
-        return _CHANGED_RESPONSE, {
-            "response_id": recorded.response_id,
-            "status": status,
-            "outcome": outcome,
-            "reason": reason,
-            "last_version": recorded.version,
-        }
-
+    place = {"response_id": recorded.response_id, "last_version": recorded.version}
     match recorded.event:
         case ResponseCreated() as event:
-            created = {
-                "response_id": recorded.response_id,
-                "previous_response_id": event.previous_response_id,
-                "owner": event.owner,
-                "model": event.model,
-                "created_ms": event.at_ms,
-                "expires_at": event.expires_at,
-                "last_version": recorded.version,
-            }
-            return [(_NEW_RESPONSE, created)]
-        case GenerationStarted():
-            return [changed("in_progress")]
-        case ItemOpened() as event:
-            item = {
-                "item_id": event.item.id,
-                "response_id": recorded.response_id,
-                "output_index": event.output_index,
-            }
-            return [changed(), (_NEW_ITEM, item)]
+            return _created(event, place)
+        case GenerationStarted(at_ms=at_ms):
+            return [(_STARTED_RESPONSE, {**place, "started_ms": at_ms})]
+        case ItemOpened(item=item, output_index=output_index):
+            opened = {**place, "item_id": item.id, "output_index": output_index}
+            return [(_LONGER_RESPONSE, place), (_NEW_ITEM, opened)]
+        case ItemClosed(item=FunctionCallItem() | CustomCallItem() as call, listed=True):
+            return [(_LONGER_RESPONSE, place), *_called((call,), place)]
         case TurnCommitted() as event:
-            return [changed("persisted", outcome=event.status)]
+            return [(_ENDED_RESPONSE, _ended(event, place))]
         case TurnFailed() as event:
-            return [changed("failed", reason=event.reason)]
+            return [(_ENDED_RESPONSE, _ended(event, place)), *_called(event.calls, place)]
         case ContentExpired():
-            expired = {"response_id": recorded.response_id, "last_version": recorded.version}
-            return [(_EXPIRED_RESPONSE, expired), (_ITEMS_GONE, {"response_id": recorded.response_id})]
+            return [(_EXPIRED_RESPONSE, place), (_ITEMS_GONE, place)]
         case ItemExtended() | ItemClosed() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
-            return [changed()]
+            return [(_LONGER_RESPONSE, place)]
         case _ as unreachable:
             assert_never(unreachable)
 
 
-def record(cursor: SQLiteCursor, recorded: Recorded) -> None:
-    """Change the rows for an event that is being stored."""
+def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
+    retry_digest, body_digest = (None, None) if event.expired_sha256 else request_digests(event)
+    # A replay of a conversation's first response belongs to the conversation.
+    parent = event.previous_response_id or event.replay_of
+    row = {
+        **place,
+        "previous_response_id": event.previous_response_id,
+        "replay_of": event.replay_of,
+        "parent": parent,
+        "owner": event.owner,
+        "model": event.model,
+        "created_ms": event.at_ms,
+        "expires_at": event.expires_at,
+        "retry_digest": retry_digest and bytes.fromhex(retry_digest),
+        "body_digest": body_digest and bytes.fromhex(body_digest),
+    }
+    changes = [(_NEW_RESPONSE, row)]
+    if parent:
+        changes.append((_CHILDREN_JOIN_CHAIN, place))
+    for key, value in metadata_texts(event.metadata).items():
+        changes.append((_NEW_METADATA, {**place, "key": key, "value": value}))
+    return changes
+
+
+def _ended(event: TurnCommitted | TurnFailed, place: dict[str, Any]) -> dict[str, Any]:
+    usage = event.usage
+    row = {
+        **place,
+        "ended_ms": event.at_ms,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+    if isinstance(event, TurnCommitted):
+        status = event.status
+        return {**row, "state": "persisted", "status": status, "outcome": status, "reason": None}
+    api_status = "cancelled" if event.reason == "cancelled" else "failed"
+    return {**row, "state": "failed", "status": api_status, "outcome": None, "reason": event.reason}
+
+
+def _called(calls: tuple[CallItem, ...], place: dict[str, Any]) -> list[RowChange]:
+    # A name is blank when the content was removed.
+    return [(_NEW_TOOL, {**place, "name": call.name}) for call in calls if call.name]
+
+
+def record(cursor: SQLiteCursor, mapper: EventMapper, recorded: Recorded) -> None:
+    """Change the rows for an event that is being stored, and when a turn has ended, the text index."""
     for statement, parameters in row_changes(recorded):
         cursor.execute(statement, parameters)
+    if isinstance(recorded.event, TurnCommitted | TurnFailed) and (
+        found := _numbered_text(cursor, mapper, recorded.response_id)
+    ):
+        textindex.add(cursor, *found)
+
+
+def remove_content(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> None:
+    """Remove what the rows of an ended turn and the text index have of its content.
+
+    The first step of its expiry, while the events still tell which text that is; again, it does nothing.
+
+    Raises:
+        StorageError: an event cannot be read, and the text stays in the index.
+    """
+    for statement in (_DIGESTS_GONE, _METADATA_GONE, _TOOLS_GONE):
+        cursor.execute(statement, {"response_id": response_id})
+    if found := _numbered_text(cursor, mapper, response_id):
+        textindex.remove(cursor, *found)
+
+
+def _numbered_text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> tuple[int, str] | None:
+    """The response's number with its searchable text; None if it has none, or none any more."""
+    cursor.execute(_SPOKEN, {"response_id": response_id, **_SPOKEN_TOPICS})
+    story = [mapper.to_domain_event(StoredEvent(*row)).event for row in cursor.fetchall()]
+    # The first event loses its content first, and with it the text leaves the index.
+    if not story or story[0].expired_sha256 is not None:
+        return None
+    text = searchable_text(fold(story))
+    cursor.execute(_NUMBER, {"response_id": response_id})
+    return (cursor.fetchone()["n"], text) if text else None
 
 
 def version(cursor: SQLiteCursor) -> int | None:
@@ -151,16 +237,33 @@ def bring_up_to_date(cursor: SQLiteCursor, mapper: EventMapper) -> None:
     """Make the rows again from the log if another version of them is there, or none.
 
     Raises:
+        StorageError: an event of the log cannot be read, or this SQLite cannot search text.
+    """
+    textindex.require_full_text(cursor)
+    cursor.execute("CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)")
+    if version(cursor) != VERSION:
+        rebuild(cursor, mapper)
+
+
+def rebuild(cursor: SQLiteCursor, mapper: EventMapper, progress: Progress | None = None) -> int:
+    """Make the rows again from the log; from how many events.
+
+    Raises:
         StorageError: an event of the log cannot be read.
     """
-    cursor.execute("CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)")
-    if version(cursor) == VERSION:
-        return
-    for statement in _TABLES:
+    for statement in TABLES:
         cursor.execute(statement)
+    textindex.create(cursor)
+    cursor.execute("SELECT count(*) FROM stored_events")
+    (total,) = cursor.fetchone()
     # A cursor of its own, so that the log is not held in memory while the rows are written.
-    log = cursor.sqlite_cursor.connection.execute("SELECT * FROM stored_events ORDER BY rowid")
-    for row in log:
-        record(cursor, mapper.to_domain_event(StoredEvent(*row)))
+    log = cursor.sqlite_cursor.connection.execute(
+        "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
+    )
+    for done, row in enumerate(log, start=1):
+        record(cursor, mapper, mapper.to_domain_event(StoredEvent(*row)))
+        if progress and (done % EVENTS_PER_REPORT == 0 or done == total):
+            progress(done, total)
     cursor.execute("DELETE FROM readmodel_version")
     cursor.execute("INSERT INTO readmodel_version VALUES (:version)", {"version": VERSION})
+    return int(total)

@@ -51,6 +51,12 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
     return replace(event, expired_sha256=sha256, **gone)
 
 
+def withheld(event: ResponseEvent) -> ResponseEvent:
+    """The event as whoever may not read its content sees it."""
+    # No hash of what was there: whoever guesses it could prove it.
+    return replace(without_content(event, ""), expired_sha256=None)
+
+
 def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
     """What stays is listed, not what goes: a field that is new one day goes until someone decides."""
     return ResponseCreated(
@@ -67,6 +73,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         previous_response_id=event.previous_response_id,
         max_output_tokens=event.max_output_tokens,
         store=event.store,
+        replay_of=event.replay_of,
         wire_version=event.wire_version,
     )
 

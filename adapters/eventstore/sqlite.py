@@ -31,6 +31,8 @@ _PRAGMAS = (
     "PRAGMA fullfsync=ON",
     # What is deleted is overwritten.
     "PRAGMA secure_delete=ON",
+    # In kilobytes: the indexes that a log of many thousand turns writes and searches at random places.
+    "PRAGMA cache_size=-16384",
 )
 
 
@@ -49,8 +51,7 @@ class EventPool(SQLiteConnectionPool):
 
     def __init__(self, uri: str, *, read_only: bool) -> None:
         super().__init__(db_name=uri, lock_timeout=LOCK_TIMEOUT_S)
-        # The library puts a file into WAL mode unless it believes that this was done; a reader cannot.
-        self.is_journal_mode_wal = read_only
+        self._read_only = read_only
 
     def put_connection(self, conn: SQLiteConnection) -> None:
         """Take the connection back, without the transaction that a failed COMMIT leaves open."""
@@ -59,21 +60,30 @@ class EventPool(SQLiteConnectionPool):
         super().put_connection(conn)
 
     def _create_connection(self) -> SQLiteConnection:
-        connection = super()._create_connection()
-        for pragma in _PRAGMAS:
-            connection.cursor().execute(pragma)
-        return connection
+        # Not the library's, which keeps one prepared statement: an append has a dozen different ones, and
+        # preparing them took most of its time.
+        connection = sqlite3.connect(
+            self.db_name, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True
+        )
+        connection.row_factory = sqlite3.Row
+        for pragma in (*_PRAGMAS, *([] if self._read_only else ["PRAGMA journal_mode=WAL"])):
+            connection.execute(pragma)
+        return SQLiteConnection(connection, max_age=None)
 
 
 class EventDatastore(SQLiteDatastore):
-    """The database of a store, for writing or for reading only. `path` is None if it is in memory."""
+    """The database of a store, for writing or for reading only.
+
+    `path` is None if it is in memory; `uri` is its name for SQLite.
+    """
 
     def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
         # The library makes a pool of its own class here, which never opens a connection.
         super().__init__("", originator_id_type="text")
         self.path = path
         self.read_only = read_only
-        self.pool = EventPool(_uri(path, read_only=read_only), read_only=read_only)
+        self.uri = _uri(path, read_only=read_only)
+        self.pool = EventPool(self.uri, read_only=read_only)
 
 
 def _uri(path: Path | None, *, read_only: bool) -> str:
@@ -111,6 +121,15 @@ class EventRecorder(SQLiteApplicationRecorder):
             finally:
                 cursor.execute(f"PRAGMA busy_timeout={1000 * LOCK_TIMEOUT_S}")
 
+    def rebuild_read_model(self, progress: readmodel.Progress | None = None) -> int:
+        """Make the read model again from the log; from how many events.
+
+        Raises:
+            StorageError: an event of the log cannot be read.
+        """
+        with self.datastore.transaction(commit=True) as cursor:
+            return readmodel.rebuild(cursor, self._mapper, progress)
+
     def _create_table(self, c: SQLiteCursor) -> None:
         super()._create_table(c)
         readmodel.bring_up_to_date(c, self._mapper)
@@ -140,5 +159,5 @@ class EventRecorder(SQLiteApplicationRecorder):
                 raise IntegrityError(f"{place} does not follow the last one stored")
             positions.append(c.lastrowid)
             # From the very bytes: what could not be read back is refused now, not found out later.
-            readmodel.record(c, self._mapper.to_domain_event(stored))
+            readmodel.record(c, self._mapper, self._mapper.to_domain_event(stored))
         return positions

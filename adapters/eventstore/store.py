@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
-from adapters.eventstore import readmodel
+from adapters.eventstore import readmodel, textindex
 from adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
 from adapters.eventstore.lock import StoreLock
 from adapters.eventstore.reader import SqliteEventReader
+from adapters.eventstore.readmodel import Progress
 from adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
 from domain.errors import StorageError
 
@@ -101,9 +102,26 @@ def vacuum(path: Path) -> int:
     with closing(StoreLock(path)), storage_errors(f"The event store '{path}' could not be vacuumed"):
         before = path.stat().st_size
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            textindex.optimize(connection)
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return before - path.stat().st_size
+
+
+def reindex(path: Path, progress: Progress | None = None) -> int:
+    """Make the read model and the text index again from the log; from how many events.
+
+    All or nothing: when it fails, the rows are those that were there.
+
+    Raises:
+        StorageError: a server has the store, there is none, or an event of the log cannot be read.
+    """
+    _require(path)
+    failure = f"The event store '{path}' could not be indexed anew"
+    with closing(StoreLock(path)), storage_errors(failure), ExitStack() as undo:
+        recorder = EventRecorder(_datastore(path, undo))
+        recorder.create_table()
+        return recorder.rebuild_read_model(progress)
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:

@@ -1,130 +1,56 @@
-"""Measures turnlog's own work with the scripted engine and prints it as a table."""
+"""Measures and prints tables: all parts, or those that are named (docs/benchmarks.md)."""
 
 import asyncio
-import sqlite3
-import statistics
-import tempfile
-import time
-from contextlib import closing
+import os
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import click
 from rich.console import Console
 from rich.table import Table
 
-from app.live import LiveTurn
-from app.service import Service
-from tests.app.scripts import HELLO, STOP, Json, entry, write_script
-from tests.app.services import asked, running
-from tests.serving import RunningServer, serving
+from tests.benchmarks import compared, models, own
 
-TOKENS = 2_000
-SCRIPT: Json = {
-    "concurrency": 64,
-    "turns": [entry("many", *[{"text": f"word{number} "} for number in range(TOKENS)], STOP), HELLO],
-}
+Part = Callable[[Path, int], list[Table]]
 
 
-async def frames_per_second(server: RunningServer, streams: int) -> float:
-    """Frames that one client reads over HTTP, from that many streams at once."""
-    host, port = server.address.removeprefix("http://").split(":")
-    body = b'{"model":"scripted","input":"many","stream":true}'
-    head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-    async def read_one() -> int:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(request)
-        seen, tail = 0, b""
-        while not tail.endswith(b"0\r\n\r\n"):
-            chunk = await reader.read(1 << 16)
-            seen += chunk.count(b"event: ")
-            tail = (tail + chunk)[-5:]
-        writer.close()
-        await writer.wait_closed()
-        return seen
-
-    began = time.perf_counter()
-    frames = sum(await asyncio.gather(*(read_one() for _ in range(streams))))
-    return frames / (time.perf_counter() - began)
+def _own(_folder: Path, _runs: int) -> list[Table]:
+    return [own.table()]
 
 
-async def read_all(turn: LiveTurn) -> None:
-    """Read a stream to its end, as a client's connection does."""
-    async for _ in turn.frames.read():
-        pass
+def _tiny(folder: Path, runs: int) -> list[Table]:
+    return asyncio.run(
+        compared.tables("tiny", models.tiny(folder), folder, compared.SERVERS, runs, tokens=64)
+    )
 
 
-async def own_work_us(service: Service, turns: int) -> float:
-    """Processor time a token costs from the engine's chunk to frame and stored event, without HTTP."""
-    began = time.process_time()
-    running_turns = [await service.turns.begin(asked("many")) for _ in range(turns)]
-    await asyncio.gather(*(read_all(turn) for turn in running_turns))
-    await asyncio.gather(*(turn.settled.wait() for turn in running_turns))
-    return (time.process_time() - began) / (turns * TOKENS) * 1e6
+def _smollm2(folder: Path, runs: int) -> list[Table]:
+    model = models.smollm2(folder)
+    return asyncio.run(compared.tables("SmolLM2", model, folder, compared.SERVERS, runs, tokens=32))
 
 
-def stored_bytes(database: Path) -> int:
-    """Bytes in the file's used pages."""
-    with closing(sqlite3.connect(database)) as connection:
-        pages, free, size = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-    return int((pages - free) * size)
+def _engine(folder: Path, runs: int) -> list[Table]:
+    model = models.tiny(folder)
+    return asyncio.run(compared.tables("tiny", model, folder, compared.IN_PROCESS, runs, tokens=64))
 
 
-async def chain_ms(service: Service, length: int, repeats: int = 50) -> float:
-    """Median time to read and fold a chain of that many turns."""
-    previous: str | None = None
-    for _ in range(length):
-        turn = await service.turns.begin(asked("hi", previous_response_id=previous))
-        await turn.settled.wait()
-        previous = turn.response.id
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        chain = await service.turns.chains.resolve(previous)
-        times.append((time.perf_counter() - began) * 1000)
-        assert len(chain) == length
-    return statistics.median(times)
+PARTS: dict[str, Part] = {"own": _own, "tiny": _tiny, "smollm2": _smollm2, "engine": _engine}
 
 
-async def measure() -> list[tuple[str, str, str]]:
-    """Rows of what, how much, and the aim."""
-    rows = []
-    with tempfile.TemporaryDirectory() as work:
-        folder = Path(work)
-        script = write_script(folder, SCRIPT)
-        arguments = ("--engine", "scripted", "--script", str(script))
-        with serving(folder / "http.db", *arguments) as server:
-            for streams in (1, 50):
-                await frames_per_second(server, streams)
-                rate = await frames_per_second(server, streams)
-                rows.append((f"frames per second over HTTP, {streams} streams", f"{rate:,.0f}", ""))
-        async with running(folder, SCRIPT) as service:
-            await own_work_us(service, 1)
-            rows += [
-                (
-                    f"µs of own work per token, {turns} turns",
-                    f"{await own_work_us(service, turns):.1f}",
-                    "< 25",
-                )
-                for turns in (1, 50)
-            ]
-            before = stored_bytes(folder / "turnlog.db")
-            await own_work_us(service, 20)
-            grown = stored_bytes(folder / "turnlog.db") - before
-            rows.append(("SQLite bytes per output token", f"{grown / (20 * TOKENS):.1f}", ""))
-            rows.append(("ms to rebuild a chain of 50 turns", f"{await chain_ms(service, 50):.2f}", "< 3"))
-    return rows
-
-
-def main() -> None:
-    """Print the table."""
-    table = Table("what", "measured", "aim", box=None, pad_edge=False)
-    for row in asyncio.run(measure()):
-        table.add_row(*row)
-    Console().print(table)
+@click.command()
+@click.option("--quick", is_flag=True, help="One run in place of five, after one that warms up.")
+@click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
+def main(parts: tuple[str, ...], quick: bool) -> None:
+    """Measure PARTS, or all of them."""
+    console = Console(width=120)
+    for part in parts or PARTS:
+        if (load := os.getloadavg()[0]) > 1:
+            console.print(f"The load is {load:.1f}: other work is measured too.", style="yellow")
+        with TemporaryDirectory() as folder:
+            for table in PARTS[part](Path(folder), 1 if quick else 5):
+                console.print(table)
+                console.print()
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
 
 from adapters.eventstore.codec import EventMapper
 from adapters.eventstore.redaction import without_content
-from adapters.eventstore.store import open_reader
+from adapters.eventstore.store import open_reader, vacuum
+from domain.audit import AuditFilter
 from domain.errors import StorageError
 from domain.events import (
     ContentExpired,
@@ -194,6 +195,46 @@ def test_the_row_stays_without_items_and_is_the_one_made_again_from_the_log(path
     assert row_after == replace(row_before, last_version=12, expired=True)
     assert items == {}
     assert [execute(path, table) for table in tables] == written
+
+
+def test_what_expired_is_not_found_by_what_was_said(store: Store) -> None:
+    """D-14: read-model and search rows lose their content, too."""
+    store.journal.append(LIFE).result()
+    secrets: list[dict[str, Any]] = [{"q": SECRET}, {"tool": SECRET}, {"metadata": {SECRET: SECRET}}]
+    before = [len(store.reader.find(AuditFilter(**each)).result().rows) for each in secrets]
+
+    sweep(store.journal)
+
+    after = [len(store.reader.find(AuditFilter(**each)).result().rows) for each in secrets]
+    (row,) = store.reader.find(AuditFilter(status="completed")).result().rows
+    assert (before, after) == ([1, 1, 1], [0, 0, 0])
+    assert (row.expired, row.tools, row.retry_digest, row.body_digest) == (True, (), None, None)
+
+
+def test_after_a_vacuum_no_three_letters_of_it_are_in_the_text_index(path: Path) -> None:
+    """D-14: of what is in no other response either."""
+    with opened(path) as store:
+        store.journal.append(LIFE).result()
+        store.journal.append(turn("resp_live")).result()
+        sweep(store.journal)
+
+    vacuum(path)
+
+    execute(path, "CREATE VIRTUAL TABLE words USING fts5vocab (response_texts, row)")
+    blocks = b"".join(block for (block,) in execute(path, "SELECT block FROM response_texts_data"))
+    assert execute(path, "SELECT term FROM words WHERE term IN ('geh', 'ehe', 'hei', 'eim')") == []
+    assert [word for word in (b"geh", b"ehe", b"hei", b"eim") if word in blocks] == []
+    assert SECRET.encode() not in path.read_bytes()
+
+
+def test_a_text_that_cannot_be_told_any_more_is_not_found_all_the_same(store: Store) -> None:
+    store.journal.append(turn("resp_a")).result()
+    damaged = "UPDATE stored_events SET state = ? WHERE originator_id = 'resp_a' AND originator_version = 5"
+    execute(store.path, damaged, b'{"type":"respo')
+
+    sweep(store.journal)
+
+    assert store.reader.find(AuditFilter(q="ello")).result().rows == []
 
 
 def test_a_chain_ends_before_an_expired_response(store: Store) -> None:

@@ -1,14 +1,21 @@
 """The rows of the read model follow from the log, whether written with it or made again from it."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from adapters.eventstore import readmodel
+from adapters.eventstore import readmodel, textindex
+from adapters.eventstore.lock import StoreLock
+from adapters.eventstore.store import reindex
 from domain.errors import StorageError
-from domain.events import ItemOpened, Recorded, ResponseEvent
+from domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
 from domain.items import FunctionCallItem
 from domain.ports import ResponseRow
 from tests.adapters.eventstore.stories import (
@@ -48,12 +55,19 @@ LIVES: list[list[Recorded]] = [
 
 
 def tables(path: Path) -> list[list[tuple[Any, ...]]]:
+    """All that the read model holds; of the text index every place of every three characters."""
+    execute(path, "CREATE VIRTUAL TABLE IF NOT EXISTS places USING fts5vocab (response_texts, instance)")
     statements = (
         "SELECT * FROM responses ORDER BY response_id",
         "SELECT * FROM response_items ORDER BY item_id",
+        "SELECT * FROM response_metadata ORDER BY n, key",
+        "SELECT * FROM response_tools ORDER BY n, name",
+        "SELECT * FROM places ORDER BY doc, offset",
         "SELECT * FROM readmodel_version",
     )
-    return [execute(path, statement) for statement in statements]
+    found = [execute(path, statement) for statement in statements]
+    execute(path, "DROP TABLE places")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -142,7 +156,7 @@ def test_rows_made_again_from_the_log_are_the_rows_that_were_written(path: Path,
         pass
 
     assert tables(path) == written
-    assert [len(rows) for rows in written] == [6, 4, 1]
+    assert [len(rows) for rows in written] == [6, 4, 0, 0, 18, 1]
 
 
 def test_rows_of_this_version_are_left_alone(path: Path) -> None:
@@ -161,14 +175,14 @@ def test_a_new_version_of_the_read_model_is_made_from_the_log(
 ) -> None:
     with opened(path) as store:
         store.journal.append(turn("resp_a")).result()
-    responses, items, version = tables(path)
+    responses, items, *others, version = tables(path)
     execute(path, "DELETE FROM responses")
     monkeypatch.setattr(readmodel, "VERSION", 99)
 
     with opened(path):
         pass
 
-    assert (version, tables(path)) == ([(2,)], [responses, items, [(99,)]])
+    assert (version, tables(path)) == ([(3,)], [responses, items, *others, [(99,)]])
 
 
 def test_a_log_that_cannot_be_read_keeps_the_rows_it_had(path: Path) -> None:
@@ -184,3 +198,126 @@ def test_a_log_that_cannot_be_read_keeps_the_rows_it_had(path: Path) -> None:
         opened(path).__enter__()
 
     assert tables(path) == before
+
+
+IDS = st.sampled_from([f"resp_{letter}" for letter in "abcdef"])
+
+
+class Life(NamedTuple):
+    """What is drawn of a response: its parents may be stored before it, after it or never."""
+
+    previous: str | None
+    replay_of: str | None
+    words: list[str]
+    calls: list[str]
+    ending: ResponseEvent | None
+    expires_at: int
+
+    def told(self, response_id: str) -> list[Recorded]:
+        request = replace(
+            created(response_id, previous=self.previous, text=" ".join(self.words)),
+            replay_of=self.replay_of,
+            metadata={word: len(word) for word in self.words},
+            retry_keys={"idempotency-key": self.words[0]} if self.words else {},
+            expires_at=self.expires_at,
+        )
+        calls: list[ResponseEvent] = [
+            ItemClosed(
+                at_ms=3,
+                output_index=n,
+                item=replace(CALL, id=f"fc_{response_id}_{n}", name=name, arguments=name),
+            )
+            for n, name in enumerate(self.calls, start=1)
+        ]
+        ending = [self.ending] if self.ending else []
+        return recorded(response_id, request, STARTED, *item_events(f"msg_{response_id}"), *calls, *ending)
+
+
+LIVES_DRAWN = st.dictionaries(
+    IDS,
+    st.builds(
+        Life,
+        previous=st.none() | IDS,
+        replay_of=st.none() | IDS,
+        words=st.lists(st.sampled_from(["apple", "Birne", "céleri", "a\0b c"]), max_size=3),
+        calls=st.lists(st.sampled_from(["look", "listen"]), max_size=3),
+        ending=st.sampled_from([None, COMMITTED, INCOMPLETE, FAILED, replace(FAILED, calls=(CALL,))]),
+        expires_at=st.sampled_from([100, 5000]),
+    ),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lives=LIVES_DRAWN, data=st.data())
+def test_whatever_happened_the_rows_made_again_are_the_rows_that_were_written(
+    lives: dict[str, Life], data: st.DataObject
+) -> None:
+    """Also late parents, replays, expiry, and a sweep that was broken off."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "turnlog.db"
+        with opened(path) as store:
+            left = {response_id: life.told(response_id) for response_id, life in lives.items()}
+            while left:
+                response_id = data.draw(st.sampled_from(sorted(left)))
+                store.journal.append([left[response_id].pop(0)])
+                if not left[response_id]:
+                    del left[response_id]
+                if data.draw(st.integers(0, 9)) == 0:
+                    store.journal.expire(1000, limit=data.draw(st.integers(1, 8)))
+            store.journal.append([]).result()
+        written = tables(path)
+
+        events = reindex(path)
+
+        assert tables(path) == written
+        assert [(events,)] == execute(path, "SELECT count(*) FROM stored_events")
+
+
+def test_a_sweep_that_was_broken_off_leaves_the_rows_that_are_made_again(path: Path) -> None:
+    """D-14: rows and index lose their content with the first event, not with the last."""
+    life = recorded(
+        "resp_a",
+        replace(created("resp_a"), metadata={"job": "7"}, expires_at=100),
+        STARTED,
+        ItemClosed(at_ms=3, output_index=0, item=CALL),
+        COMMITTED,
+    )
+    with opened(path) as store:
+        store.journal.append(life).result()
+        store.journal.expire(1000, limit=1).result()
+    written = tables(path)
+
+    reindex(path)
+
+    assert tables(path) == written
+    assert written[2:5] == [[], [], []]
+
+
+def test_reindexing_tells_how_far_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readmodel, "EVENTS_PER_REPORT", 3)
+    with opened(path) as store:
+        store.journal.append(turn("resp_a")).result()
+    told = []
+
+    reindex(path, lambda done, total: told.append((done, total)))
+
+    assert told == [(3, 7), (6, 7), (7, 7)]
+
+
+def test_a_store_in_use_is_not_indexed_anew(path: Path) -> None:
+    with opened(path) as store:
+        store.journal.append(turn("resp_a")).result()
+
+    with closing(StoreLock(path)), pytest.raises(StorageError, match="is in use"):
+        reindex(path)
+
+
+def test_an_sqlite_that_cannot_search_text_is_refused_at_the_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textindex, "TOKENIZER", "tetragram")
+
+    with pytest.raises(
+        StorageError, match=r"cannot search text: no such tokenizer: tetragram. turnlog needs"
+    ):
+        opened(path).__enter__()

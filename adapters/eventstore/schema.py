@@ -1,0 +1,78 @@
+"""The tables of the read model, made anew whenever its version changes, and the indexes look-ups need.
+
+`n` numbers the responses in the order in which they were stored. Every index for one value ends in the time
+of creation, so that whatever it leads to comes newest first without sorting.
+"""
+
+TABLES = (
+    "DROP TABLE IF EXISTS responses",
+    "DROP TABLE IF EXISTS response_items",
+    "DROP TABLE IF EXISTS response_metadata",
+    "DROP TABLE IF EXISTS response_tools",
+    """
+    CREATE TABLE responses (
+        n INTEGER PRIMARY KEY,
+        response_id TEXT NOT NULL UNIQUE,
+        previous_response_id TEXT,
+        replay_of TEXT,
+        chain TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        model TEXT NOT NULL,
+        state TEXT NOT NULL,
+        status TEXT NOT NULL,
+        outcome TEXT,
+        reason TEXT,
+        created_ms INTEGER NOT NULL,
+        started_ms INTEGER,
+        ended_ms INTEGER,
+        expires_at INTEGER NOT NULL,
+        last_version INTEGER NOT NULL,
+        expired INTEGER NOT NULL,
+        input_tokens INTEGER,
+        output_tokens INTEGER,
+        cached_tokens INTEGER,
+        reasoning_tokens INTEGER,
+        retry_digest BLOB,
+        body_digest BLOB
+    )
+    """,
+    "CREATE INDEX responses_newest ON responses (created_ms)",
+    "CREATE INDEX responses_of_owner ON responses (owner, created_ms)",
+    "CREATE INDEX responses_of_model ON responses (model, created_ms)",
+    "CREATE INDEX responses_of_status ON responses (status, created_ms)",
+    "CREATE INDEX responses_of_reason ON responses (reason, created_ms) WHERE reason IS NOT NULL",
+    "CREATE INDEX responses_of_chain ON responses (chain, created_ms)",
+    "CREATE INDEX replays ON responses (replay_of, created_ms) WHERE replay_of IS NOT NULL",
+    "CREATE INDEX responses_of_body ON responses (body_digest, created_ms) WHERE body_digest IS NOT NULL",
+    "CREATE INDEX responses_of_retry ON responses (retry_digest, created_ms) WHERE retry_digest IS NOT NULL",
+    "CREATE INDEX responses_by_latency ON responses (ended_ms - created_ms) WHERE ended_ms IS NOT NULL",
+    "CREATE INDEX responses_by_tokens ON responses (input_tokens + output_tokens) WHERE ended_ms IS NOT NULL",
+    "CREATE INDEX responses_with_content ON responses (expires_at, response_id) WHERE NOT expired",
+    """
+    CREATE TABLE response_items (
+        item_id TEXT PRIMARY KEY,
+        response_id TEXT NOT NULL,
+        output_index INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX items_of_response ON response_items (response_id)",
+    """
+    CREATE TABLE response_metadata (
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created_ms INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        PRIMARY KEY (key, value, created_ms, n)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX metadata_of_response ON response_metadata (n)",
+    """
+    CREATE TABLE response_tools (
+        name TEXT NOT NULL,
+        created_ms INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        PRIMARY KEY (name, created_ms, n)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX tools_of_response ON response_tools (n)",
+)

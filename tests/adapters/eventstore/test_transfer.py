@@ -1,0 +1,249 @@
+"""A log goes out as lines and comes into another store as the same bytes, or not at all."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from adapters.eventstore import transfer
+from adapters.eventstore.importing import import_events
+from adapters.eventstore.lock import StoreLock
+from adapters.eventstore.store import open_reader
+from adapters.openai.frames import Framer
+from domain.audit import AuditFilter
+from domain.errors import StorageError
+from domain.messages import Message
+from domain.ports import LogExporter
+from tests.adapters.eventstore.stories import FAILED, STARTED, created, execute, opened, recorded, turn
+
+EVERYTHING = "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
+STRANGE = replace(created("resp_c"), input=(Message("user", "a\u2028b\n\"c\" é😀 \0 {'d'}"),))
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """A store of interleaved turns."""
+    with opened(path) as store:
+        for pair in zip(turn("resp_a"), turn("resp_b", previous="resp_a"), strict=True):
+            for event in pair:
+                store.journal.append([event])
+        store.journal.append(recorded("resp_c", STRANGE, STARTED, replace(FAILED, at_ms=9000))).result()
+    return path
+
+
+def exported(path: Path, **bounds: Any) -> list[bytes]:
+    """The lines of a pass."""
+    with closing(open_reader(path)) as reader, closing(reader.export(**bounds)) as told:
+        return b"".join(told).splitlines(keepends=True)
+
+
+def frames(path: Path, response_id: str) -> bytes:
+    framer = Framer()
+    with closing(open_reader(path)) as reader:
+        events = reader.events(response_id).result()
+    return b"".join(frame for each in events for frame in framer.receive(each.event))
+
+
+def test_what_was_exported_is_the_same_log_elsewhere(filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+
+    events = import_events(copy, exported(filled))
+
+    assert (events, execute(copy, EVERYTHING)) == (17, execute(filled, EVERYTHING))
+    for response_id in ("resp_a", "resp_b", "resp_c"):
+        assert frames(copy, response_id) == frames(filled, response_id) != b""
+    with closing(open_reader(copy)) as there, closing(open_reader(filled)) as here:
+        for wanted in (AuditFilter(), AuditFilter(q="ello"), AuditFilter(chain="resp_b")):
+            assert there.find(wanted).result() == here.find(wanted).result()
+
+
+def test_a_line_is_json_with_the_event_as_it_is_stored(filled: Path) -> None:
+    header, first, *_, last = exported(filled)
+
+    state = execute(filled, EVERYTHING)[0][3]
+    head = b'{"line":"event","position":1,"response_id":"resp_a","version":1,"topic":"response.created.v1"'
+    assert msgspec.json.decode(header) == {
+        "line": "header",
+        "format": "turnlog.log",
+        "format_version": 1,
+        "after": 0,
+        "since_ms": None,
+        "until_ms": None,
+    }
+    assert first == head + b',"event":' + state + b"}\n"
+    assert last == b'{"line":"end","events":17,"position":17}\n'
+
+
+@pytest.mark.parametrize("change", [lambda state: b" " + state, lambda state: state.replace(b",", b",\n", 1)])
+def test_a_state_that_cannot_stand_in_a_line_comes_back_all_the_same(
+    filled: Path, tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    copy, (*_, state) = tmp_path / "copy.db", execute(filled, EVERYTHING)[0]
+    execute(filled, "UPDATE stored_events SET state = ? WHERE rowid = 1", change(state))
+
+    import_events(copy, exported(filled))
+
+    assert execute(copy, EVERYTHING) == execute(filled, EVERYTHING)
+
+
+def test_a_damaged_event_is_exported(filled: Path) -> None:
+    """An auditor must get the rest of the log, and see what is there."""
+    execute(filled, "UPDATE stored_events SET state = x'ff00' WHERE rowid = 2")
+
+    lines = exported(filled, since_ms=1, until_ms=2)
+
+    assert [msgspec.json.decode(line).get("base64") for line in lines] == [None, "/wA=", None]
+
+
+def test_a_pass_goes_on_behind_a_position(filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    broken_off = exported(filled)[:6]
+
+    rest = exported(filled, after=5)
+    events = import_events(copy, [*broken_off, *rest])
+
+    assert (events, execute(copy, EVERYTHING)) == (17, execute(filled, EVERYTHING))
+
+
+def test_only_events_of_the_time_asked_for_are_told(filled: Path) -> None:
+    lines = exported(filled, since_ms=1003, until_ms=1005)
+
+    events = [msgspec.json.decode(line) for line in lines[1:-1]]
+    assert [(event["position"], event["event"]["at_ms"]) for event in events] == [
+        (7, 1003),
+        (8, 1003),
+        (9, 1004),
+        (10, 1004),
+    ]
+    assert msgspec.json.decode(lines[-1]) == {"line": "end", "events": 4, "position": 17}
+
+
+def test_a_pass_tells_the_log_as_it_was_when_it_began(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "EVENTS_PER_CHUNK", 3)
+    with opened(path) as store:
+        store.journal.append(turn("resp_a")).result()
+        exporter: LogExporter = store.reader
+        with closing(exporter.export()) as told:
+            before = (told.done, told.total, told.position)
+            chunks = iter(told)
+            early = [next(chunks), next(chunks)]
+            between = (told.done, told.total, told.position)
+            store.journal.append(turn("resp_b")).result()
+            late = list(chunks)
+            after = (told.done, told.total, told.position)
+
+    assert (before, between, after) == ((0, 7, 0), (3, 7, 3), (7, 7, 7))
+    assert b"resp_b" not in b"".join([*early, *late])
+
+
+def changed(number: int, line: bytes) -> Callable[[list[bytes]], list[bytes]]:
+    return lambda lines: [*lines[: number - 1], line, *lines[number:]]
+
+
+EVENT = b'{"line":"event","position":%d,"response_id":"%b","version":%d,"topic":"%b","event":%b}\n'
+COMMIT = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (lambda lines: [], r"not complete: it was cut off after line 0"),
+        (lambda lines: lines[:-1], r"not complete: it was cut off after line 18"),
+        (lambda lines: [*lines[:-1], lines[-1][:-3]], r"Line 19 cannot be imported: it is cut off; "),
+        (lambda lines: [*lines[:7], lines[7][:40]], r"Line 8 cannot be imported: it is cut off; "),
+        (lambda lines: lines[1:], r"Line 1 cannot be imported: there is no header before it"),
+        (lambda lines: [*lines, lines[5]], r"Line 20 cannot be imported: there is no header before it"),
+        (lambda lines: [*lines[:4], *lines[5:]], r"Line \d+ cannot be imported: .* does not follow the last"),
+        (
+            lambda lines: [*lines[:17], *lines[18:]],
+            r"Line 18 cannot be imported: 17 events were exported, but 16",
+        ),
+        (lambda lines: [*lines[:4], lines[3], *lines[4:]], r"Line 5 .*position 3 does not come after 3"),
+        (
+            changed(1, b'{"line":"header","format":"x","format_version":1}\n'),
+            r"Line 1 .*Invalid enum value 'x'",
+        ),
+        (
+            changed(1, b'{"line":"header","format":"turnlog.log","format_version":2}\n'),
+            r"Line 1 .*its format has version 2, known is 1",
+        ),
+        (changed(3, b"nonsense\n"), r"Line 3 cannot be imported: JSON is malformed"),
+        (changed(3, b'{"line":"party"}\n'), r"Line 3 cannot be imported: Invalid value 'party'"),
+        (
+            changed(2, EVENT % (1, b"resp_x", 1, b"response.persisted.v1", COMMIT)),
+            r"Line 2 .*its own creation",
+        ),
+        (
+            changed(4, EVENT % (3, b"resp_a", 2, b"response.dreamt.v1", COMMIT)),
+            r"Line 4 .*\(response.dreamt.v1\)",
+        ),
+        (
+            changed(4, EVENT % (3, b"resp_a", 2, b"response.x", b'{"type":"response.x"}')),
+            r"Line 4 .*cannot be read: Invalid value 'response.x'",
+        ),
+        (
+            changed(4, b'{"line":"event","position":3,"response_id":"a","version":1,"topic":"b"}\n'),
+            "it has no event",
+        ),
+        (lambda lines: [*lines, *lines], r"Line 20 .*goes on after position 0, but 17 was reached"),
+    ],
+)
+def test_an_import_that_fails_names_the_line_and_leaves_the_store_empty(
+    filled: Path, tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], refusal: str
+) -> None:
+    copy = tmp_path / "copy.db"
+
+    with pytest.raises(StorageError, match=refusal):
+        import_events(copy, change(exported(filled)))
+
+    assert execute(copy, "SELECT count(*) FROM stored_events") == [(0,)]
+    assert execute(copy, "SELECT count(*) FROM responses") == [(0,)]
+    assert import_events(copy, exported(filled)) == 17
+
+
+def test_a_store_with_events_is_not_imported_into(filled: Path) -> None:
+    before = execute(filled, EVERYTHING)
+
+    with pytest.raises(StorageError, match=f"The event store '{filled}' has events already"):
+        import_events(filled, exported(filled))
+
+    assert execute(filled, EVERYTHING) == before
+
+
+def test_a_store_in_use_is_not_imported_into(filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+
+    with closing(StoreLock(copy)), pytest.raises(StorageError, match=f"The event store '{copy}' is in use"):
+        import_events(copy, exported(filled))
+
+    assert not copy.exists()
+
+
+def test_an_import_tells_how_far_it_is(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.eventstore.importing.EVENTS_PER_REPORT", 10)
+    told: list[int] = []
+
+    import_events(tmp_path / "copy.db", exported(filled), told.append)
+
+    assert told == [10, 17]
+
+
+def test_a_pass_over_a_store_that_is_no_more_says_so(filled: Path) -> None:
+    with closing(open_reader(filled)) as reader:
+        execute(filled, "DROP TABLE stored_events")
+
+        with pytest.raises(StorageError, match=r"The events could not be exported: no such table"):
+            reader.export()
+
+
+def test_a_pass_that_is_closed_is_over(filled: Path) -> None:
+    with closing(open_reader(filled)) as reader:
+        told = reader.export()
+        told.close()
+
+        with pytest.raises(StorageError, match="closed"):
+            list(told)

@@ -1,0 +1,95 @@
+"""A contestant without a server: `mlx_lm`'s bare `BatchGenerator`, or turnlog's engine on top of it.
+
+Reads a JSON object a line, {"questions": […], "tokens": n}, and answers each with what it measured.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+
+from adapters.mlx.batch import CONCURRENCY, PREFILL_STEP_TOKENS
+from adapters.mlx.engine import MlxEngine
+from adapters.mlx.model import load
+from adapters.mlx.runtime import BatchGenerator
+from domain.events import Sampling
+from domain.messages import Message
+from domain.ports import EngineFinal, EngineOutput, Submission
+
+Measured = dict[str, float]
+Ask = Callable[[list[str], int], Measured]
+
+
+def bare(folder: Path) -> Ask:
+    """Token ids in, token ids out."""
+    model = load(folder)
+    generator = BatchGenerator(
+        model.network,
+        completion_batch_size=CONCURRENCY,
+        prefill_batch_size=CONCURRENCY,
+        prefill_step_size=PREFILL_STEP_TOKENS,
+    )
+
+    def ask(questions: list[str], tokens: int) -> Measured:
+        prompts = [
+            model.tokenizer.apply_chat_template(
+                [{"role": "user", "content": question}], add_generation_prompt=True
+            )
+            for question in questions
+        ]
+        began = perf_counter()
+        running = set(generator.insert([list(prompt) for prompt in prompts], [tokens] * len(prompts)))
+        made, unheard, first_s = 0, set(running), 0.0
+        while running:
+            _, responses = generator.next()  # type: ignore[no-untyped-call]
+            for response in responses:
+                made += 1
+                unheard.discard(response.uid)
+                first_s = first_s or (0.0 if unheard else perf_counter() - began)
+                if response.finish_reason:
+                    running.discard(response.uid)
+        return {"tokens": made, "seconds": perf_counter() - began, "first_s": first_s}
+
+    return ask
+
+
+def engine(folder: Path) -> Ask:
+    """Messages in, chunks of text out."""
+    found = MlxEngine.load(folder)
+
+    def ask(questions: list[str], tokens: int) -> Measured:
+        outputs: SimpleQueue[tuple[int, EngineOutput]] = SimpleQueue()
+        began = perf_counter()
+        for place, question in enumerate(questions):
+            submission = Submission(
+                turn_id=str(place),
+                prompt=found.render([Message("user", question)]),
+                sampling=Sampling(temperature=0.0, top_p=1.0, seed=0),
+                output_budget_tokens=tokens,
+            )
+            found.submit(submission, lambda output, place=place: outputs.put((place, output)))  # type: ignore[misc]
+        made, running, unheard, first_s = 0, len(questions), set(range(len(questions))), 0.0
+        while running:
+            place, output = outputs.get()
+            unheard.discard(place)
+            first_s = first_s or (0.0 if unheard else perf_counter() - began)
+            if isinstance(output, EngineFinal):
+                running -= 1
+                made += getattr(output, "output_tokens", 0)
+        return {"tokens": made, "seconds": perf_counter() - began, "first_s": first_s}
+
+    return ask
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    ask = {"bare": bare, "engine": engine}[sys.argv[1]](Path(sys.argv[2]))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(ask(asked["questions"], asked["tokens"])), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""turnlog beside others: the same model, the same questions, in turns within one run."""
+
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from tests.benchmarks.contestants import Contestant, Measured, alone, mlx_lm_server, mlx_vlm_server, turnlog
+
+STREAMS = (1, 4, 8, 16)
+SERVERS = {"turnlog": turnlog, "BatchGenerator": alone("bare"), "mlx_lm.server": mlx_lm_server}
+if find_spec("mlx_vlm"):
+    SERVERS["mlx_vlm.server"] = mlx_vlm_server
+IN_PROCESS = {"turnlog's engine": alone("engine"), "BatchGenerator": alone("bare")}
+
+_numbers = count()
+
+
+def question(words: int = 10) -> str:
+    """One that was never asked before."""
+    return f"Question {next(_numbers)}: tell me a long story about " + "the sea and the wind " * (words // 5)
+
+
+async def tables(
+    name: str, model: Path, folder: Path, starts: dict[str, Contestant], runs: int, *, tokens: int
+) -> list[Table]:
+    """Rates by streams, and where all are servers the first text, cold and of the next turn."""
+    async with AsyncExitStack() as resources:
+        who = {
+            each: await resources.enter_async_context(start(model, folder)) for each, start in starts.items()
+        }
+        streams = Table(f"{name}: streams", "who", "tokens/s", "turnlog is … times", "first text of all, ms")
+        for number in STREAMS:
+            measured: dict[str, list[Measured]] = {each: [] for each in who}
+            for run in range(1 + runs):
+                for each, contestant in who.items():
+                    found = await contestant.ask([question() for _ in range(number)], tokens)
+                    # The first warms up; turnlog loads the model in it.
+                    if run:
+                        measured[each].append(found)
+            rates = {each: median(one.rate for one in found) for each, found in measured.items()}
+            ours = next(iter(rates.values()))
+            for each, rate in rates.items():
+                first_ms = median(one.first_s for one in measured[each]) * 1000
+                streams.add_row(str(number), each, f"{rate:,.0f}", f"{ours / rate:.2f}", f"{first_ms:,.0f}")
+        found_tables = [streams]
+        talking = {each: one for each, one in who.items() if one.converses}
+        if talking:
+            turns = Table(f"{name}: who", "cold, ms", "next turn, ms", "cold / next")
+            # About 1,000 tokens: SmolLM2 has one for each word, the byte model about one for each letter.
+            long = {"tiny": 220, "SmolLM2": 950}[name]
+            both: dict[str, list[tuple[float, float]]] = {each: [] for each in talking}
+            for _ in range(runs):
+                for each, contestant in talking.items():
+                    both[each].append(await contestant.converse(question(long), question(), 16))
+            for each, pairs in both.items():
+                cold_s, next_s = (median(column) for column in zip(*pairs, strict=True))
+                turns.add_row(
+                    each, f"{cold_s * 1000:,.0f}", f"{next_s * 1000:,.0f}", f"{cold_s / next_s:.1f}"
+                )
+            found_tables.append(turns)
+    return found_tables
