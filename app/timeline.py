@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from app.audit.printing import printable
 from domain.events import (
     ContentExpired,
     GenerationStarted,
@@ -45,7 +46,7 @@ def timeline(events: Sequence[Recorded]) -> Table:
         elapsed_s = (recorded.event.at_ms - events[0].event.at_ms) / 1000
         state = Text(status or "", style=_COLOURS[status] if status else "")
         what = "expired" if recorded.event.expired_sha256 else describe(recorded.event)
-        table.add_row(str(recorded.version), f"+{elapsed_s:.3f}s", state, Text(what))
+        table.add_row(str(recorded.version), f"+{elapsed_s:.3f}s", state, Text(printable(what)))
     return table
 
 

@@ -1,13 +1,45 @@
-"""The command line: `turnlog serve`, and commands that read the log of a running or stopped server."""
+"""The command line: `turnlog serve`, and commands that read the log of a running or stopped server.
+
+A command's module is loaded when the command is called: the help, and `ls` and `log`, need not wait for what
+a server is made of.
+"""
+
+from importlib import import_module
 
 import click
 
-from app.cli.log import list_responses, show_log, vacuum_store
-from app.cli.models import models
-from app.cli.serve import serve_command
+
+class NamedCommand(click.Command):
+    """A command of which only its name, and what the list of commands says of it, is loaded so far.
+
+    Args:
+        module: where it is.
+        attribute: what it is called there.
+    """
+
+    def __init__(self, name: str, module: str, attribute: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._place = module, attribute
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        module, attribute = self._place
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    """A group that lists its commands by what is known of them, and loads the one that is called."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, NamedCommand) else command, rest
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="turnlog")
 def main() -> None:
     """The OpenAI Responses API from local MLX models, with every turn kept as a log of events.
@@ -16,5 +48,20 @@ def main() -> None:
     """
 
 
-for command in (serve_command, models, show_log, list_responses, vacuum_store):
-    main.add_command(command)
+_COMMANDS = {
+    "serve": ("app.cli.serve", "serve_command", "Serve /v1/responses."),
+    "models": ("app.cli.models", "models", "List, load, unload and swap the models of the running server."),
+    "keys": ("app.cli.keys", "keys", "The API keys of a log."),
+    "ls": ("app.cli.ls", "list_responses", "List responses that meet every condition, the newest first."),
+    "log": ("app.cli.log", "show_log", "Show what happened in one turn."),
+    "chain": ("app.cli.chain", "show_chain", "Show a conversation, from any of its responses."),
+    "compare": ("app.cli.compare", "compare_turns", "Lay two turns beside each other."),
+    "replay": ("app.cli.replay", "replay_command", "Replay a turn that is over."),
+    "export": ("app.cli.transfer", "export_log", "Write the log to a file."),
+    "import": ("app.cli.transfer", "import_log", "Bring an export into an empty log."),
+    "vacuum": ("app.cli.upkeep", "vacuum_store", "Give back the space of expired responses."),
+    "reindex": ("app.cli.upkeep", "reindex_store", "Make the tables behind ls and chain anew."),
+}
+
+for name, (module, attribute, short_help) in _COMMANDS.items():
+    main.add_command(NamedCommand(name, module, attribute, short_help))

@@ -2,29 +2,30 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.markup import escape
 
-from app.bootstrap import Progress as ProgressCallback
 from app.settings import SettingsError, load_settings
 from domain.errors import ResponsesError
 
 EXIT_REFUSED = 2
 """Something about the call or its surroundings is wrong, and the one line on stderr says what."""
 
-out = Console(soft_wrap=True)
+# In a file or a pipe there is room; a table is cut to the width of a terminal only.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+out = Console(soft_wrap=True, width=_WIDTH)
 err = Console(stderr=True, soft_wrap=True)
 
 
 def fail(message: str) -> NoReturn:
     """One clear line, and the exit code for it."""
-    err.print(f"[bold red]turnlog:[/] {message}", highlight=False)
+    err.print(f"[bold red]turnlog:[/] {escape(message)}", highlight=False)
     sys.exit(EXIT_REFUSED)
 
 
@@ -45,8 +46,11 @@ db_option = click.option(
 
 
 @contextmanager
-def progress_bar() -> Iterator[ProgressCallback]:
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
     """A bar that shows what is being prepared, on a terminal; plain lines elsewhere."""
+    # Late, as most commands show none.
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
     )

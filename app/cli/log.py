@@ -1,87 +1,134 @@
-"""`turnlog log`, `ls` and `vacuum`: commands on the file that holds the log."""
+"""`turnlog log`: one turn, what happened in it and, if it failed, why."""
 
-from contextlib import closing
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import get_args
 
 import click
 import msgspec
-from rich.table import Table
+from rich.text import Text
 
-from adapters.eventstore.store import open_reader, vacuum
 from adapters.openai.events import event_object
-from app.cli.common import database, db_option, out, refusing
+from app.audit.failures import FAILURES
+from app.audit.printing import printable
+from app.audit.reading import SeenRow, Turn
+from app.audit.times import ago
+from app.cli.common import db_option, out
+from app.cli.opened import opened
+from app.cli.styles import duration, indented, status_text
 from app.timeline import timeline
-from domain.errors import ResponseNotFoundError
-from domain.events import FailureReason, Outcome
-from domain.lifecycle import Status
-from domain.ports import ResponseRow
-
-
-@click.command("vacuum")
-@db_option
-def vacuum_store(db: str | None) -> None:
-    """Give back the disk space of expired responses; the server must be stopped."""
-    with refusing():
-        freed_bytes = vacuum(database(db))
-    out.print(f"{freed_bytes:,} bytes are free again", highlight=False)
+from domain.audit import AuditRow
+from domain.events import TurnFailed
+from domain.messages import Message
+from domain.owners import LOCAL
 
 
 @click.command("log")
 @click.argument("response_id")
 @db_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def show_log(response_id: str, db: str | None, *, as_json: bool) -> None:
-    """Print the events of a response as a timeline."""
-    with refusing(), closing(open_reader(database(db))) as reader:
-        events = reader.events(response_id).result()
-        if not events:
-            raise ResponseNotFoundError(response_id)
+@click.option("--seen", is_flag=True, help="Also show the messages that the model read.")
+@click.option("--json", "as_json", is_flag=True, help="The stored events alone, one JSON object a line.")
+def show_log(response_id: str, db: str | None, *, seen: bool, as_json: bool) -> None:
+    """Show what happened in one turn.
+
+    How it went, when each state was reached and, if it failed, why and what to do. RESPONSE_ID may be the
+    beginning of an id that no other has. Times are since the turn was accepted.
+    """
+    with opened(db) as log:
+        turn = log.ask(log.audit.turn(log.whole_id(response_id), LOCAL))
+        now_ms = log.audit.clock.now_ms()
     if as_json:
-        for recorded in events:
+        for recorded in turn.events:
             click.echo(msgspec.json.encode(event_object(recorded)))
+        return
+    for line in heading(turn, now_ms):
+        out.print(line, highlight=False)
+    out.print()
+    out.print(timeline(turn.events))
+    if seen:
+        out.print()
+        for line in seen_lines(turn):
+            out.print(line, highlight=False)
+    for line in failure_lines(turn):
+        out.print(line, highlight=False)
+
+
+def heading(turn: Turn, now_ms: int) -> Iterator[Text]:
+    """What there is to say of the turn as a whole."""
+    row = turn.row
+    yield Text.assemble((row.response_id, "bold"), "  ", status_text(row))
+    at = datetime.fromtimestamp(row.created_ms / 1000, UTC)
+    made = f"{at:%Y-%m-%d %H:%M:%S} UTC, {ago((now_ms - row.created_ms) / 1000)}"
+    yield Text(f"model {row.model}, owner {row.owner}, made {made}")
+    if row.usage:
+        cached = f" ({row.usage.cached_tokens} of them cached)" if row.usage.cached_tokens else ""
+        started = turn.response.started
+        # A turn that failed may have no usage; that it was given a prompt is known all the same.
+        read = row.usage.input_tokens or (started.prompt.tokens if started else 0)
+        yield Text(
+            f"{read} tokens read{cached}, {row.usage.output_tokens} written, "
+            f"{duration(row.latency_ms)} in all"
+        )
     else:
-        out.print(timeline(events))
+        yield Text("It has not ended yet; this is what is stored of it so far.", style="yellow")
+    if row.previous_response_id:
+        yield Text(f"continues {row.previous_response_id}")
+    if row.replay_of:
+        yield Text(f"replays {row.replay_of}")
+    yield from _related("replayed by", turn.replays)
+    for number, each in enumerate(turn.attempts, start=1):
+        yield from _related(f"try {number} of {len(turn.attempts)} at this request:", [each])
+    yield from _expiry(row, now_ms)
 
 
-@click.command("ls")
-@db_option
-@click.option(
-    "--status",
-    metavar="S",
-    type=click.Choice([*(status.value for status in Status), *get_args(Outcome), *get_args(FailureReason)]),
-    help="Only responses in this state (persisted, failed …), with this outcome or this reason of failure.",
-)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_responses(db: str | None, status: str | None, limit: int, *, as_json: bool) -> None:
-    """List responses, the newest first."""
-    with refusing(), closing(open_reader(database(db))) as reader:
-        rows = reader.rows(status=status, limit=limit).result()
-    if as_json:
-        for row in rows:
-            click.echo(msgspec.json.encode(row))
-    else:
-        out.print(response_table(rows))
+def _related(what: str, rows: list[SeenRow]) -> Iterator[Text]:
+    for each in rows:
+        yield Text.assemble(f"{what} {each.row.response_id}  ", status_text(each.row))
 
 
-def response_table(rows: list[ResponseRow]) -> Table:
-    """Responses as a table."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    # An id that is cut is of no use: `turnlog log` takes whole ones.
-    table.add_column("response", no_wrap=True, min_width=37)
-    for title in ("made", "model", "state", "ended as"):
-        table.add_column(title, no_wrap=True)
-    now = datetime.now(UTC)
-    for row in rows:
-        made = ago((now - datetime.fromtimestamp(row.created_ms / 1000, UTC)).total_seconds())
-        table.add_row(row.response_id, made, row.model, row.status, row.outcome or row.reason or "")
-    return table
+def _expiry(row: AuditRow, now_ms: int) -> Iterator[Text]:
+    if row.expired:
+        yield Text("It has expired: what was said is removed, what happened is left.", style="yellow")
+    elif row.expires_at * 1000 <= now_ms:
+        yield Text(
+            "It has expired: clients do not find it, and its content goes at the next sweep.", style="yellow"
+        )
 
 
-def ago(seconds: float) -> str:
-    """How long ago that was, in its largest unit."""
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length_s:
-            return f"{seconds // length_s:.0f} {unit} ago"
-    return f"{max(seconds, 0):.0f} s ago"
+def failure_lines(turn: Turn) -> Iterator[Text]:
+    """Why the turn failed; nothing if it did not."""
+    failed = turn.response.ended
+    if not isinstance(failed, TurnFailed):
+        return
+    happened, advice = FAILURES[failed.reason]
+    yield Text()
+    yield Text.assemble(("Why it failed: ", "bold red"), happened)
+    if failed.message:
+        yield Text.assemble(("What was said: ", "bold"), printable(failed.message))
+    yield Text.assemble(("What to do:    ", "bold"), advice)
+
+
+def seen_lines(turn: Turn) -> Iterator[Text]:
+    """The messages that the model read."""
+    if turn.seen is None:
+        yield Text("What the model saw is gone.", style="yellow")
+        return
+    if turn.seen.missing:
+        yield Text(
+            f"The conversation goes back to {turn.seen.missing}, which is gone with what was before it.",
+            style="yellow",
+        )
+    if turn.seen.left_out:
+        yield Text(f"The oldest {turn.seen.left_out} messages were left out to make room.", style="yellow")
+    for message in turn.seen.messages:
+        yield Text(message.role, style="bold cyan")
+        yield Text(indented(printable(_message_text(message)), 2))
+
+
+def _message_text(message: Message) -> str:
+    pieces = [
+        message.reasoning and f"[thinks] {message.reasoning}",
+        message.content,
+        *(f"[calls {call.name} {call.arguments}]" for call in message.tool_calls),
+        *(f"[{image.media_type}, {len(image.content):,} bytes]" for image in message.images),
+    ]
+    return "\n".join(piece for piece in pieces if piece)

@@ -3,17 +3,22 @@
 import asyncio
 import logging
 import os
-import sys
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
-from app.bootstrap import load_engines
+from app.bootstrap import key_file
 from app.cli.common import db_option, out, progress_bar, refusing
-from app.server import open_socket, serve, url
+from app.declared import Progress, declare_models
+from app.floors import check_floors
+from app.logs import set_up_logs
+from app.server import check_exposure, open_socket, serve, url
 from app.settings import Settings, load_settings
+
+log = logging.getLogger("turnlog")
 
 
 @click.command("serve")
@@ -27,21 +32,38 @@ from app.settings import Settings, load_settings
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:
     """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with refusing():
+        check_floors()
         settings = load_settings(os.environ, options)
-        with open_socket(settings.host, settings.port) as listener:
-            with progress_bar() as progress:
-                engines = load_engines(settings, progress)
-            ready = partial(announce, settings, url(listener), list(engines))
-            asyncio.run(serve(settings, engines, listener, ready))
+        set_up_logs(settings.log_format, settings.log_level)
+        with open_socket(settings.host, settings.port) as listener, ExitStack() as resources:
+            keyed = check_exposure(listener, key_file(settings))
+            with preparing(settings) as progress:
+                sources = declare_models(settings, progress, resources)
+            ready = partial(announce, settings, url(listener), list(sources), keyed=keyed)
+            asyncio.run(serve(settings, sources, listener, ready))
 
 
-def announce(settings: Settings, address: str, models: list[str]) -> None:
+def preparing(settings: Settings) -> AbstractContextManager[Progress]:
+    """Shows what is being prepared to people, or logs it where lines are JSON."""
+    if settings.log_format == "text":
+        return progress_bar()
+    told: set[str] = set()
+
+    def progress(what: str, _: float) -> None:
+        if what not in told:
+            told.add(what)
+            log.info("[models] %s", what)
+
+    return nullcontext(progress)
+
+
+def announce(settings: Settings, address: str, models: list[str], *, keyed: bool) -> None:
     """Say where the server answers and give a line to try."""
     body = msgspec.json.encode({"model": models[0], "input": "What is the capital of France?"}).decode()
     out.print(f"turnlog serves [bold]{', '.join(models)}[/] on [bold]{address}[/], log in {settings.db}")
     out.print("Try:")
     out.print(f"  curl {address}/v1/responses -H 'Content-Type: application/json' \\", highlight=False)
+    if keyed:
+        out.print("    -H 'Authorization: Bearer KEY' \\", highlight=False)
     out.print(f"    -d '{body}'", highlight=False, markup=False)

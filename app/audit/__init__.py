@@ -1,0 +1,1 @@
+"""Looking into the log afterwards: finding turns, seeing one whole, reading a conversation, comparing two."""

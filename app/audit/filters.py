@@ -1,0 +1,72 @@
+"""Conditions on responses as they are written, in a query or as options, and the filter that they make."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.audit.times import read_time
+from domain.audit import AuditFilter
+from domain.errors import ForbiddenError, InvalidRequestError
+from domain.owners import Caller
+
+_TIMES = {"since": "since_ms", "until": "until_ms"}
+_WORDS = ("state", "status", "reason", "model", "owner", "chain", "tool", "q", "replay_of", "after", "order")
+_NUMBERS = ("min_latency_ms", "min_tokens", "limit")
+_METADATA = "metadata."
+
+NAMES = (*_TIMES, *_WORDS, *_NUMBERS, "metadata.KEY")
+"""What there is to ask for."""
+
+_FAILED = {"status": ("failed", "cancelled"), "state": ("failed",)}
+
+
+def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter:
+    """The filter that these names and values make.
+
+    Raises:
+        InvalidRequestError: a name is unknown or given twice, or a value is of another kind; `param` says
+            which.
+    """
+    conditions: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
+    for name, text in given:
+        key = name.removeprefix(_METADATA)
+        if name in conditions or (key != name and key in metadata):
+            raise InvalidRequestError(f"{name} is given twice; it can have one value.", param=name)
+        if key not in ("", name):
+            metadata[key] = text
+        elif name in _WORDS:
+            conditions[name] = text
+        elif name in _NUMBERS:
+            conditions[name] = _number(name, text)
+        elif name in _TIMES:
+            conditions[name] = read_time(name, text, now_ms=now_ms)
+        else:
+            raise InvalidRequestError(
+                f"There is no parameter '{name[:64]}' here. Known are {', '.join(NAMES)}.", param=name[:64]
+            )
+    return AuditFilter(
+        **{_TIMES.get(name, name): value for name, value in conditions.items()}, metadata=metadata
+    )
+
+
+def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
+    """Refuse conditions on content that the caller may not read: whether it is met would tell of it.
+
+    Raises:
+        ForbiddenError: the filter looks into what was said in turns of which the caller sees metadata only.
+    """
+    only_failed = wanted.reason is not None or any(
+        getattr(wanted, name) in words for name, words in _FAILED.items()
+    )
+    looks_inside = wanted.q is not None or wanted.tool is not None or bool(wanted.metadata)
+    if looks_inside and not caller.reads_content(failed=only_failed):
+        raise ForbiddenError(
+            "q, tool and metadata look into what was said, which takes the role auditor; "
+            "an operator may ask them of failed turns: add status=failed."
+        )
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidRequestError(f"{name} must be a whole number.", param=name)
+    return int(text)

@@ -1,0 +1,86 @@
+"""`turnlog chain`: the conversation that a response is part of."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+import msgspec
+from rich.text import Text
+
+from app.audit.printing import printable
+from app.audit.reading import Conversation, Line
+from app.audit.times import ago
+from app.audit.trees import Kind
+from app.cli.common import db_option, err, out
+from app.cli.opened import opened
+from app.cli.styles import indented, shortened, status_text
+from app.http.audited import told_conversation
+from domain.owners import LOCAL
+
+_MARKS: dict[Kind, str] = {
+    "start": "●",
+    "continuation": "●",
+    "fork": "├ fork",
+    "attempt": "├ failed try",
+    "replay": "├ replay",
+}
+_NAMES: dict[Kind, tuple[str, str]] = {
+    "fork": ("fork", "forks"),
+    "attempt": ("failed try", "failed tries"),
+    "replay": ("replay", "replays"),
+}
+_SHORT = 200
+
+
+@click.command("chain")
+@click.argument("response_id")
+@db_option
+@click.option("--full", is_flag=True, help="Show every text whole.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, in the order to read them.")
+def show_chain(response_id: str, db: str | None, *, full: bool, as_json: bool) -> None:
+    """Show a conversation, from any of its responses.
+
+    What branches off (forks, failed tries, replays) is set in after the response it branches from.
+    RESPONSE_ID may be the beginning of an id that no other has.
+    """
+    with opened(db) as log:
+        whole_id = log.whole_id(response_id)
+        conversation = log.ask(log.audit.conversation(whole_id, LOCAL))
+        now_ms = log.audit.clock.now_ms()
+    if as_json:
+        for node in told_conversation(conversation)["data"]:
+            click.echo(msgspec.json.encode(node))
+        return
+    out.print(_counted(conversation), style="dim", highlight=False)
+    for line in conversation.lines:
+        for text in _told(line, now_ms, asked_for=whole_id, full=full):
+            out.print(text, highlight=False)
+    if conversation.cut:
+        err.print("The conversation is longer; the rest is not shown.", highlight=False)
+
+
+def _counted(conversation: Conversation) -> str:
+    kinds = Counter(line.node.kind for line in conversation.lines)
+    count = kinds["start"] + kinds["continuation"]
+    turns = f"{count} turn{'s' * (count != 1)}"
+    aside = [f"{kinds[kind]} {names[kinds[kind] != 1]}" for kind, names in _NAMES.items() if kind in kinds]
+    return f"a conversation of {', '.join([turns, *aside])}"
+
+
+def _told(line: Line, now_ms: int, *, asked_for: str, full: bool) -> Iterator[Text]:
+    row, depth = line.node.row, 2 * line.node.depth
+    here = "bold" if row.response_id == asked_for else ""
+    yield Text.assemble(
+        " " * depth,
+        (_MARKS[line.node.kind], "cyan"),
+        " ",
+        (row.response_id, here),
+        f"  {ago((now_ms - row.created_ms) / 1000)}  ",
+        status_text(row),
+    )
+    if line.content == "expired":
+        yield Text(" " * (depth + 4) + "what was said is removed: it has expired", style="dim")
+    elif line.said:
+        for said, style in ((line.said.asked, "bold"), (line.said.answered, "")):
+            text = said if full else shortened(said, _SHORT)
+            yield Text(indented(printable(text), depth + 4), style=style)

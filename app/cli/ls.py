@@ -1,0 +1,134 @@
+"""`turnlog ls`: find responses."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from adapters.openai.audit import row_object
+from app.audit.filters import read_filter
+from app.audit.times import EXAMPLES, ago
+from app.cli.common import db_option, err, fail, out
+from app.cli.opened import OpenedLog, opened
+from app.cli.styles import duration, status_text
+from domain.audit import ApiStatus, AuditRow
+from domain.events import FailureReason
+from domain.lifecycle import Status
+from domain.owners import LOCAL, LOCAL_OWNER
+
+_STATES = tuple(status.value for status in Status)
+_STATUSES = (*_STATES, *(word for word in get_args(ApiStatus) if word not in _STATES))
+_REASONS = get_args(FailureReason)
+
+
+NARROW_COLUMNS = 100
+"""A terminal with fewer is shown less of each response, and all of its id."""
+
+
+@click.command("ls")
+@db_option
+@click.option(
+    "--status",
+    metavar="S",
+    type=click.Choice([*_STATUSES, *(word for word in _REASONS if word not in _STATUSES)]),
+    help="Any of: a state (persisted, failed …), an outcome (completed …), a reason of failure (error …).",
+)
+@click.option("--state", type=click.Choice(_STATES), help="The state in the life of a response.")
+@click.option("--reason", type=click.Choice(_REASONS), help="Why the turn failed.")
+@click.option("--since", metavar="TIME", help=f"Made then or later: {EXAMPLES}.")
+@click.option("--until", metavar="TIME", help="Made before then.")
+@click.option("--model", metavar="NAME", help="Of this model.")
+@click.option("--owner", metavar="NAME", help="Of this owner.")
+@click.option("--chain", metavar="ID", help="Of the conversation that this response is part of.")
+@click.option("--replay-of", metavar="ID", help="Replays of this response.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="With this in its metadata; repeatable.")
+@click.option("--tool", metavar="NAME", help="That called this tool.")
+@click.option("--min-latency-ms", metavar="N", help="That took so long at least.")
+@click.option("--min-tokens", metavar="N", help="With so many tokens at least, read and written.")
+@click.option("-q", "--q", metavar="TEXT", help="With this text in what was asked or answered.")
+@click.option(
+    "--order", type=click.Choice(["desc", "asc"]), help="Newest first (desc, the default), or last."
+)
+@click.option("--after", metavar="ID", help="Go on after this response, the last of the page before.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
+    """List responses that meet every condition, the newest first.
+
+    \b
+    turnlog ls --status failed --model qwen --since 2h
+    turnlog ls -q "order 1234" --metadata team=shop
+    """
+    with opened(db) as log:
+        wanted = read_filter(list(_conditions(log, options)), now_ms=log.audit.clock.now_ms())
+        seen, has_more = log.ask(log.audit.find(wanted, LOCAL))
+        now_ms = log.audit.clock.now_ms()
+    if as_json:
+        for each in seen:
+            click.echo(msgspec.json.encode(row_object(each.row, each.content)))
+    elif seen:
+        rows = [each.row for each in seen]
+        out.print(response_table(rows, now_ms, narrow=out.width < NARROW_COLUMNS))
+    else:
+        err.print("No response meets the conditions.", highlight=False)
+    if has_more and not as_json:
+        err.print(f"There are more: add --after {seen[-1].row.response_id}", highlight=False)
+
+
+def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The options as the names and values of a filter."""
+    word = options.pop("status")
+    if word is not None:
+        name = "state" if word in _STATES else "status" if word in _STATUSES else "reason"
+        if options.get(name) not in (None, word):
+            fail(f"--status {word} and --{name} {options[name]} cannot both hold; give one of them.")
+        options[name] = word
+    for each in options.pop("metadata"):
+        key, equals, value = each.partition("=")
+        if not (key and equals):
+            fail(f"--metadata is '{each}'; it must be KEY=VALUE.")
+        yield f"metadata.{key}", value
+    for name in ("chain", "replay_of", "after"):
+        options[name] = log.whole_id_if_given(options[name])
+    for name, value in options.items():
+        if value is not None:
+            yield name, str(value)
+
+
+def response_table(rows: Iterable[AuditRow], now_ms: int, *, narrow: bool) -> Table:
+    """Responses as a table. Owners are told if there are others than the local one.
+
+    Args:
+        narrow: whether there is no room for what can be guessed from the rest.
+    """
+    rows = list(rows)
+    owned = any(row.owner != LOCAL_OWNER for row in rows)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    # An id that is cut is of no use to whoever copies it.
+    table.add_column("response", no_wrap=True, min_width=37)
+    for title in ("made", *(["owner"] if owned else []), "model", *([] if narrow else ["state"]), "ended as"):
+        table.add_column(title, no_wrap=True)
+    for title in ("tokens",) if narrow else ("took", "tokens"):
+        table.add_column(title, no_wrap=True, justify="right")
+    for row in rows:
+        table.add_row(
+            row.response_id,
+            ago((now_ms - row.created_ms) / 1000),
+            *([Text(row.owner)] if owned else []),
+            Text(row.model),
+            *([] if narrow else [row.state]),
+            _ending(row),
+            *([] if narrow else [duration(row.latency_ms)]),
+            str(row.usage.total_tokens) if row.usage else "",
+        )
+    return table
+
+
+def _ending(row: AuditRow) -> Text:
+    if row.ended_ms is None:
+        return Text()
+    text = Text(row.reason, style="red") if row.reason else status_text(row)
+    return text.append(" (replay)", style="dim") if row.replay_of else text

@@ -1,0 +1,83 @@
+"""The log that a reading command reads: the file itself, whether or not a server runs on it."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from adapters.eventstore.lock import holder
+from adapters.eventstore.prefixes import ids_beginning
+from adapters.eventstore.redaction import withheld
+from adapters.eventstore.store import open_reader
+from adapters.system import SystemClock
+from app.audit.reading import Audit
+from app.cli.common import database, refusing
+from domain.errors import InvalidRequestError, NotFoundError, StorageError
+
+Answer = TypeVar("Answer")
+
+_PREFIX = "resp_"
+_MOST_NAMED = 5
+
+
+class OpenedLog:
+    """A log that is read from its file. `audit` reads everything: whoever can read the file can, too."""
+
+    def __init__(self, path: Path, audit: Audit) -> None:
+        self._path = path
+        self.audit = audit
+
+    def whole_id(self, given: str) -> str:
+        """The id that begins with what was given; `resp_` may be left out.
+
+        Raises:
+            NotFoundError: there is none.
+            InvalidRequestError: there are several.
+        """
+        prefix = given if given.startswith(_PREFIX) else _PREFIX + given
+        found = ids_beginning(self._path, prefix, limit=_MOST_NAMED + 1)
+        if not found:
+            raise NotFoundError(
+                f"No response in '{self._path}' has an id that begins with '{prefix}'; "
+                "'turnlog ls' lists them."
+            )
+        if len(found) > 1 and found[0] != prefix:
+            more = " …" if len(found) > _MOST_NAMED else ""
+            raise InvalidRequestError(
+                f"'{prefix}' begins several ids: {', '.join(found[:_MOST_NAMED])}{more}. Give more of it."
+            )
+        return found[0]
+
+    def whole_id_if_given(self, given: str | None) -> str | None:
+        """The same of an option that may be left out."""
+        return None if given is None else self.whole_id(given)
+
+    def ask(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
+        """What comes of one of the use cases of `audit`."""
+        return asyncio.run(asked)
+
+
+@contextmanager
+def opened(db: str | None) -> Iterator[OpenedLog]:
+    """The log of a command; what cannot be done with it is said in one line."""
+    with refusing():
+        path = database(db)
+        if not path.is_file():
+            raise StorageError(
+                f"There is no event store at '{path}'. Name another log by --db, or make one by "
+                "'turnlog serve'."
+            )
+        with closing(open_reader(path)) as reader:
+            yield OpenedLog(path, Audit(reader, SystemClock(), withheld))
+
+
+@contextmanager
+def with_the_server_stopped(path: Path) -> Iterator[None]:
+    """Say of what fails because a server has the log that it has to be stopped."""
+    try:
+        yield
+    except StorageError as error:
+        if holder(path) is None:
+            raise
+        raise StorageError(f"{error} Stop it, then try again.") from error

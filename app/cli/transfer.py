@@ -1,0 +1,141 @@
+"""`turnlog export` and `turnlog import`: a log goes into a file, and out of it into another log."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from adapters.eventstore.importing import import_events
+from adapters.eventstore.resuming import Reached, reached
+from app.audit.times import EXAMPLES, read_time
+from app.cli.common import database, db_option, err, fail, out, progress_bar, refusing
+from app.cli.opened import opened, with_the_server_stopped
+from domain.errors import ResponsesError, StorageError
+from domain.ports import LogPass
+
+_STANDARD = "-"
+
+
+@click.command("export")
+@click.option("--out", "target", required=True, metavar="FILE", help="Where to; - is standard output.")
+@click.option("--since", metavar="TIME", help=f"Events from then on: {EXAMPLES}.")
+@click.option("--until", metavar="TIME", help="Events before then.")
+@click.option("--resume", is_flag=True, help="Go on where FILE got to, also if it was cut off.")
+@db_option
+def export_log(target: str, since: str | None, until: str | None, db: str | None, *, resume: bool) -> None:
+    """Write the log to a file.
+
+    Its events in the order they were stored, one JSON object a line. Works beside a running server. A file
+    that is there is never overwritten: with --resume what is new in the log is added to it. Whole logs can be
+    imported elsewhere; with --since or --until, responses may lack their beginning, and such an export is for
+    reading only.
+    """
+    path = Path(target)
+    with opened(db) as log:
+        now_ms = log.audit.clock.now_ms()
+        since_ms, until_ms = (
+            text and read_time(name, text, now_ms=now_ms)
+            for name, text in (("since", since), ("until", until))
+        )
+        begun = _begun(path, resume=resume) if target != _STANDARD else None
+        if begun and (since or until):
+            fail(
+                f"--resume goes on with the times that '{target}' was begun with: "
+                "leave out --since and --until."
+            )
+        if begun:
+            since_ms, until_ms = begun.since_ms, begun.until_ms
+        after = begun.position if begun else 0
+        begin = log.audit.log.export
+        with closing(begin(after=after, since_ms=since_ms or None, until_ms=until_ms or None)) as told:
+            if begun and not told.total and begun.complete:
+                out.print(f"{target} has everything already", highlight=False)
+                return
+            with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
+                _write(told, file)
+    err.print(f"{told.done:,} events of the log, up to position {told.position}", highlight=False)
+
+
+def _begun(path: Path, *, resume: bool) -> Reached | None:
+    """How far an export that is to be gone on with has got; None if there is none."""
+    if not path.exists() or not (path.stat().st_size or path.is_dir()):
+        return None
+    if not resume:
+        fail(f"'{path}' is there already. Add --resume to go on where it got to, or name another file.")
+    return reached(path)
+
+
+@contextmanager
+def _writing(path: Path, begun: Reached | None) -> Iterator[BinaryIO]:
+    try:
+        # What was said is in it, so it is for its owner alone.
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            file.truncate(begun.whole_bytes if begun else 0)
+            file.seek(0, os.SEEK_END)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        way_out = " Go on with --resume once it can." if path.is_file() else ""
+        raise StorageError(f"'{path}' could not be written: {error.strerror}.{way_out}") from error
+    except KeyboardInterrupt:
+        fail(f"Stopped. To go on: turnlog export --resume --out {path}")
+
+
+@contextmanager
+def _standard_output() -> Iterator[BinaryIO]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+
+
+def _write(told: LogPass, file: BinaryIO) -> None:
+    with progress_bar() as progress:
+        for chunk in told:
+            file.write(chunk)
+            progress("exporting", told.done / max(told.total, 1))
+
+
+@click.command("import")
+@click.argument("source", metavar="FILE")
+@db_option
+def import_log(source: str, db: str | None) -> None:
+    """Bring an export into an empty log.
+
+    FILE may be - for standard input; the log is made if it is not there. All of it or nothing. The same ids,
+    the same events, the same bytes when a response is streamed again. No server may run on it meanwhile.
+    """
+    with refusing():
+        path = database(db)
+        with with_the_server_stopped(path), _reading(source) as lines, progress_bar() as progress:
+            count = import_events(path, lines(lambda done: progress("importing", done)))
+    out.print(f"{count:,} events are in {path}", highlight=False)
+
+
+@contextmanager
+def _reading(source: str) -> Iterator[Callable[[Callable[[float], None]], Iterator[bytes]]]:
+    """The lines of the export, for whoever wants to know how much of it is read."""
+    try:
+        with open(
+            sys.stdin.fileno() if source == _STANDARD else source, "rb", closefd=source != _STANDARD
+        ) as file:
+            size = os.fstat(file.fileno()).st_size
+
+            def lines(progress: Callable[[float], None]) -> Iterator[bytes]:
+                done = 0
+                for number, line in enumerate(file):
+                    done += len(line)
+                    if number % 1000 == 0:
+                        progress(done / size if size else 0)
+                    yield line
+
+            yield lines
+    except OSError as error:
+        raise _UnreadableError(f"'{source}' could not be read: {error.strerror}") from error
+
+
+class _UnreadableError(ResponsesError):
+    """The export cannot be read."""

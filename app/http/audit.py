@@ -1,0 +1,117 @@
+"""The routes of auditors and operators: find responses, see them whole, compare two, take the log away.
+
+What of it holds content, and who reads that, is decided in `app.audit.reading`.
+"""
+
+from functools import partial
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.datastructures import State
+
+from adapters.litestar.stream import FrameStream
+from adapters.openai.audit import page_object, timeline_object
+from app.audit.compare import comparison_object
+from app.audit.exporting import Export
+from app.audit.filters import read_filter
+from app.audit.times import read_time
+from app.http.access import until_it_ends
+from app.http.audited import told_conversation, told_row, told_turn
+from app.service import Service
+from app.settings import drain_limit_s
+from domain.errors import InvalidRequestError
+from domain.owners import Caller
+
+Json = dict[str, Any]
+HttpRequest = Request[None, None, State]
+
+_MOST_POSITION = 2**63 - 1
+_EXPORT_HEADERS = {
+    "content-type": "application/jsonl; charset=utf-8",
+    "content-disposition": 'attachment; filename="turnlog.jsonl"',
+}
+
+
+@get("/v1/audit/responses")
+async def find_responses(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """The responses that meet every condition of the query, the newest first unless it says otherwise."""
+    wanted = read_filter(request.query_params.multi_items(), now_ms=service.audit.clock.now_ms())
+    rows, has_more = await service.audit.find(wanted, caller)
+    return page_object([told_row(each) for each in rows], has_more=has_more)
+
+
+@get("/v1/audit/responses/{response_id:str}")
+async def read_turn(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """One turn: what was asked, what the model saw, what it answered, and when each state was reached."""
+    query = _query(request, "include")
+    included = [each for each in query.get("include", "").split(",") if each]
+    if unknown := set(included) - {"prompt_ids"}:
+        raise InvalidRequestError(
+            f"include may be prompt_ids, not {', '.join(sorted(unknown))[:64]}.", param="include"
+        )
+    turn = await service.audit.turn(response_id, caller, with_prompt_ids="prompt_ids" in included)
+    return told_turn(turn, with_prompt_ids="prompt_ids" in included)
+
+
+@get("/v1/audit/responses/{response_id:str}/events")
+async def read_timeline(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """The stored events of a response, each with the time since the first."""
+    _query(request)
+    content, events = await service.audit.events(response_id, caller)
+    return timeline_object(response_id, events, content)
+
+
+@get("/v1/audit/chains/{response_id:str}")
+async def read_conversation(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """The conversation that a response is part of, in the order to read it."""
+    _query(request)
+    return told_conversation(await service.audit.conversation(response_id, caller))
+
+
+@get("/v1/audit/compare")
+async def compare_turns(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Two turns beside each other."""
+    query = _query(request, "a", "b")
+    for name in ("a", "b"):
+        if name not in query:
+            raise InvalidRequestError(f"{name} is missing: compare wants two ids, a and b.", param=name)
+    return comparison_object(await service.audit.compare(query["a"], query["b"], caller))
+
+
+@get("/v1/audit/export")
+async def export_log(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
+    """The events of the log as JSON lines, in the order they were stored, behind a position."""
+    query = _query(request, "after", "since", "until")
+    now_ms = service.audit.clock.now_ms()
+    since_ms, until_ms = (
+        read_time(name, query[name], now_ms=now_ms) if name in query else None for name in ("since", "until")
+    )
+    ending = until_it_ends(request)
+    ending.enter_context(service.quotas.streaming(caller.owner))
+    begin = partial(service.audit.log.export, after=_position(query), since_ms=since_ms, until_ms=until_ms)
+    export = Export(begin)
+    ending.callback(export.close)
+    await export.open()
+    return FrameStream(export.chunks(), drain_limit_s=drain_limit_s(), headers=_EXPORT_HEADERS)
+
+
+def _query(request: HttpRequest, *known: str) -> dict[str, str]:
+    """The query's parameters.
+
+    Raises:
+        InvalidRequestError: there is one that the route does not have.
+    """
+    for name in request.query_params:
+        if name not in known:
+            has = f"It has {', '.join(known)}." if known else "It has none."
+            raise InvalidRequestError(f"This route has no parameter '{name[:64]}'. {has}", param=name[:64])
+    return dict(request.query_params)
+
+
+def _position(query: dict[str, str]) -> int:
+    text = query.get("after", "0")
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= _MOST_POSITION and len(text) <= 19):
+        raise InvalidRequestError(
+            "after must be the position of an event, as an export's last line has it.", param="after"
+        )
+    return int(text)

@@ -1,0 +1,17 @@
+"""What people read: why a turn failed, and texts of strangers on a terminal."""
+
+from typing import get_args
+
+from app.audit.failures import FAILURES
+from app.audit.printing import printable
+from domain.events import FailureReason
+
+
+def test_every_reason_of_a_failure_is_told_in_plain_words() -> None:
+    assert FAILURES.keys() == set(get_args(FailureReason))
+
+
+def test_a_text_cannot_take_over_the_terminal() -> None:
+    """An answer must not be able to clear the screen, or to look like other lines of the log."""
+    assert printable("a\tb\nc\x1b[2J\r\x00\x7f\x9b\u202egnp") == "a\tb\nc␛[2J␍␀\\x7f\\x9b\\u202egnp"
+    assert printable("Zürich 東京 🙂") == "Zürich 東京 🙂"
