@@ -70,6 +70,8 @@ def _object(response: Response, status: str, output: list[Json]) -> Json:
         "metadata": created.metadata,
         "safety_identifier": created.safety_identifier,
         "prompt_cache_key": created.prompt_cache_key,
+        # No field of the API: only what was asked for as a replay has it.
+        **({"replay_of": created.replay_of} if created.replay_of else {}),
     }
 
 
