@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from litestar import Response, get, route
+from litestar import Request, Response, get, route
 
+from app.access import OPERATOR
 from app.service import Service
+from domain.owners import Caller
 
 Json = dict[str, Any]
 
@@ -16,11 +18,14 @@ async def health() -> Json:
 
 
 @get("/health/ready")
-async def ready(service: Service) -> Response[Json]:
-    """Whether the server can take turns, and if not, why."""
+async def ready(request: Request[Any, Any, Any], service: Service) -> Response[Json]:
+    """Whether the server can take turns; an operator is also told why not."""
     problems = await service.health.problems()
-    status = "unavailable" if problems else "ok"
-    return Response({"status": status, "problems": problems}, status_code=503 if problems else 200)
+    told: Json = {"status": "unavailable" if problems else "ok"}
+    caller: Caller | None = request.scope["user"]
+    if caller and caller.is_any_of(OPERATOR):
+        told["problems"] = problems
+    return Response(told, status_code=503 if problems else 200)
 
 
 @route("/", http_method=["GET", "HEAD"], status_code=200)

@@ -14,41 +14,73 @@ from adapters.litestar.stream import FrameStream, finishes_first
 from adapters.openai.errors import error_envelope
 from adapters.openai.events import event_list
 from adapters.openai.frames import frames, heartbeat, obfuscate
+from adapters.openai.limits import RequestLimits
 from adapters.openai.request import decode_request
 from adapters.openai.response import response_object
+from app.http.access import until_it_ends
 from app.http.errors import UnsupportedMediaTypeError, failed_turn
 from app.live import FrameLog, LiveTurn
+from app.logs import turn_context
 from app.service import Service
 from app.settings import drain_limit_s
 from domain.errors import InvalidRequestError
 from domain.events import TurnFailed
+from domain.owners import Caller
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
 @post("/v1/responses", status_code=200)
-async def create_response(request: HttpRequest, service: Service) -> Response[Any]:
+async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
-    command = decode_request(await request.body(), request.headers)
-    turn = await service.turns.begin(command)
-    leave = partial(turn.abort, "client_abort")
+    limits: RequestLimits = request.app.state.limits
+    command = decode_request(await request.body(), request.headers, limits)
     if command.stream:
-        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
-        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave)
+        until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+    with service.quotas.beginning(caller.owner):
+        turn = await service.turns.begin(command, caller.owner)
+    return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+
+
+async def answer(
+    turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
+) -> Response[Any]:
+    """A turn that was just begun, as its stream or, when it has ended, as its object."""
+    turn_context(turn.response.id, turn.response.created.owner)
+    leave = partial(turn.abort, "client_abort")
+    if stream:
+        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        headers = session_headers(turn, stream=True)
+        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
     if not await finishes_first(turn.ended.wait(), request.receive):
         leave()
         await turn.ended.wait()
-    return _answer(turn)
+    return _object(turn)
 
 
-def _answer(turn: LiveTurn) -> Response[Json]:
+def _object(turn: LiveTurn) -> Response[Json]:
     ended = turn.response.ended
+    headers = session_headers(turn, stream=False)
     if isinstance(ended, TurnFailed):
-        return failed_turn(ended, turn.response.id)
-    return Response(response_object(turn.response))
+        return failed_turn(ended, turn.response.id, headers)
+    return Response(response_object(turn.response), headers=headers)
+
+
+def session_headers(turn: LiveTurn, *, stream: bool) -> dict[str, str]:
+    """What became of the warm caches, as the headers say it (R-242 … R-248).
+
+    A stream's headers leave before the engine knows, so it never says `prefix_hit`, nor a count (R-245).
+    """
+    ended = turn.response.ended
+    cached_tokens = ended.usage.cached_tokens if ended and not stream else None
+    is_fresh = turn.cache_class == "prefix_hit" and (stream or cached_tokens == 0)
+    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else turn.cache_class}
+    if cached_tokens:
+        headers["X-Cached-Tokens"] = str(cached_tokens)
+    return headers
 
 
 async def tell(
@@ -78,15 +110,18 @@ async def upgrade_required(request: HttpRequest) -> Response[Any]:
 
 
 @get("/v1/responses/{response_id:str}")
-async def read_response(response_id: str, request: HttpRequest, service: Service) -> Response[Any]:
+async def read_response(
+    response_id: str, request: HttpRequest, service: Service, caller: Caller
+) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     if not _flag(request, "stream"):
-        return Response(response_object(await service.readings.response(response_id)))
+        return Response(response_object(await service.readings.response(response_id, caller.owner)))
     start = _starting_after(request.query_params) + 1
-    if turn := service.readings.live(response_id):
+    until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+    if turn := service.readings.live(response_id, caller.owner):
         log = turn.frames
     else:
-        story = await service.readings.story(response_id)
+        story = await service.readings.story(response_id, caller.owner)
         log = FrameLog()
         log.extend(await asyncio.to_thread(frames, story), closed=True)
     obfuscated = _flag(request, "include_obfuscation")
@@ -110,6 +145,6 @@ def _starting_after(query: Mapping[str, str]) -> int:
 
 
 @get("/v1/responses/{response_id:str}/events")
-async def read_events(response_id: str, service: Service) -> Json:
+async def read_events(response_id: str, service: Service, caller: Caller) -> Json:
     """The stored events of a response, in order."""
-    return event_list(await service.readings.events(response_id))
+    return event_list(await service.readings.events(response_id, caller.owner))

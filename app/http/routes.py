@@ -2,8 +2,19 @@
 
 from litestar.types import ControllerRouterHandler
 
+from app.http.audit import (
+    compare_turns,
+    export_log,
+    find_responses,
+    read_conversation,
+    read_timeline,
+    read_turn,
+)
+from app.http.documents import read_openapi
 from app.http.health import health, ready, root
-from app.http.models import list_models, read_model
+from app.http.metrics import read_metrics
+from app.http.models import list_models, load_model, read_model, swap_model, unload_model
+from app.http.replays import replay_response
 from app.http.responses import create_response, read_events, read_response, upgrade_required
 
 ROUTES: list[ControllerRouterHandler] = [
@@ -11,8 +22,20 @@ ROUTES: list[ControllerRouterHandler] = [
     upgrade_required,
     read_response,
     read_events,
+    replay_response,
+    find_responses,
+    read_turn,
+    read_timeline,
+    read_conversation,
+    compare_turns,
+    export_log,
     list_models,
     read_model,
+    load_model,
+    unload_model,
+    swap_model,
+    read_metrics,
+    read_openapi,
     health,
     ready,
     root,

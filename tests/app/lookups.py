@@ -11,6 +11,7 @@ from app.live import LiveTurn
 from app.persistence import PendingAppends
 from domain.errors import ResponsesError, StorageError
 from domain.events import Recorded, ResponseEvent
+from domain.owners import LOCAL_OWNER
 from domain.pending import PendingWrites
 from domain.ports import EventReader
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
@@ -83,7 +84,7 @@ class Given:
 
     def __init__(self, *finds: Groups | Exception) -> None:
         self.reader = FakeReader(finds)
-        self.pending: PendingAppends = PendingWrites()
+        self.pending: PendingAppends = PendingWrites(lambda _: LOCAL_OWNER)
         self.clock = FakeClock()
         self.live: dict[str, LiveTurn] = {}
         self.chains = Chains(
@@ -115,10 +116,10 @@ class Given:
             write.set_exception(error)
             write.exception()  # the follower of the write has seen it
 
-    async def answer(self) -> int:
-        """The HTTP status that a continuation gets; 200 if the chain was found."""
+    async def answer(self, owner: str = LOCAL_OWNER) -> int:
+        """The HTTP status that a continuation by this owner gets; 200 if the chain was found."""
         try:
-            chain = await self.chains.resolve(ID)
+            chain = await self.chains.resolve(ID, owner)
         except ResponsesError as error:
             return int(refuse(cast(Any, None), error).status_code or 0)
         assert [response.id for response in chain] == [ID]

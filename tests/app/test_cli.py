@@ -40,12 +40,12 @@ def test_a_server_says_where_it_answers_ends_well_and_leaves_a_readable_log(
         assert state in story.stdout
     assert json.loads(lines[0])["event"] == "response.created.v1"
     assert json.loads(lines[-1])["event"] == "response.persisted.v1"
-    assert [row["response_id"] for row in rows] == [failed.headers["x-response-id"], second, first]
-    assert all(row["response_id"] in listed.stdout for row in rows)
-    found = {status: text and json.loads(text)["response_id"] for status, text in by_status.items()}
+    assert [row["id"] for row in rows] == [failed.headers["x-response-id"], second, first]
+    assert all(row["id"] in listed.stdout for row in rows)
+    found = {status: text and json.loads(text)["id"] for status, text in by_status.items()}
     assert found == {
-        "failed": rows[0]["response_id"],
-        "error": rows[0]["response_id"],
+        "failed": rows[0]["id"],
+        "error": rows[0]["id"],
         "completed": second,
         "in_progress": "",
     }

@@ -9,6 +9,7 @@ from app.settings import (
     Settings,
     SettingsError,
     chain_write_wait_s,
+    idle_delay_s,
     load_settings,
     parse_models,
     persist_hard_limit_s,
@@ -36,6 +37,10 @@ def test_an_empty_variable_is_not_set() -> None:
         ({"TURNLOG_PORT": "65536"}, {}, "TURNLOG_PORT is '65536'"),
         ({"TURNLOG_ENGINE": "cuda"}, {}, "TURNLOG_ENGINE is 'cuda'"),
         ({"TURNLOG_MAX_CHAIN_LENGTH": "0"}, {}, "TURNLOG_MAX_CHAIN_LENGTH is '0'"),
+        ({"TURNLOG_IDLE_CLEAR_CACHE_MS": "-1"}, {}, "TURNLOG_IDLE_CLEAR_CACHE_MS is '-1'"),
+        ({"TURNLOG_IDLE_CLEAR_CACHE_MS": "0.5"}, {}, "TURNLOG_IDLE_CLEAR_CACHE_MS is '0.5'"),
+        ({"TURNLOG_IDLE_CLEAR_CACHE_MS": "soon"}, {}, "TURNLOG_IDLE_CLEAR_CACHE_MS is 'soon'"),
+        ({"TURNLOG_LOG_FORMAT": "xml"}, {}, "TURNLOG_LOG_FORMAT is 'xml'"),
         ({"TURNLOG_PROT": "1"}, {}, "TURNLOG_PROT is no setting"),
         ({}, {"port": "many"}, "--port is 'many'"),
     ],
@@ -106,3 +111,35 @@ def test_the_servers_retention_is_a_positive_integer_or_the_default(
     monkeypatch.setenv("MLX_RESPONSE_RETENTION_SECONDS", text)
 
     assert retention_s() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"),
+    [
+        (None, 30.0),
+        ("", 30.0),
+        ("250", 0.25),
+        ("0", 0.0),
+        ("-1", 30.0),
+        ("1.5", 30.0),
+        ("1_000", 30.0),
+        ("soon", 30.0),
+    ],
+)
+def test_the_idle_delay_is_inherited_unless_it_does_not_parse(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, expected_s: float
+) -> None:
+    """R-381, R-395: kind D."""
+    monkeypatch.delenv("MLX_IDLE_CLEAR_CACHE_MS", raising=False)
+    if text is not None:
+        monkeypatch.setenv("MLX_IDLE_CLEAR_CACHE_MS", text)
+
+    assert idle_delay_s(Settings()) == expected_s
+
+
+@pytest.mark.parametrize(("text", "expected_s"), [("0", 0.0), ("250", 0.25)])
+def test_turnlogs_own_idle_delay_wins(monkeypatch: pytest.MonkeyPatch, text: str, expected_s: float) -> None:
+    """R-381: 0 is never, not "not set"."""
+    monkeypatch.setenv("MLX_IDLE_CLEAR_CACHE_MS", "7000")
+
+    assert idle_delay_s(load_settings({"TURNLOG_IDLE_CLEAR_CACHE_MS": text}, {})) == expected_s

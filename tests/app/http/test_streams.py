@@ -57,7 +57,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_turn_goes_on(impatient: 
     """R-307, R-309, R-310, D-25, G-139: a slow reader never slows the engine."""
     host, port = impatient.address.removeprefix("http://").split(":")
     body = b'{"model":"scripted","input":"flood","stream":true}'
-    head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     with socket.socket() as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -228,7 +228,7 @@ def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http:
     """R-366, G-154."""
     host, port = server.address.removeprefix("http://").split(":")
     text = json.dumps({"model": "scripted", "input": "wait", "metadata": {"who": "passer-by"}})
-    head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port))) as client:
         client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
 
@@ -259,7 +259,7 @@ def test_a_client_that_leaves_while_it_waits_for_json_ends_its_turn(
     """R-257, R-365, R-369, G-153."""
     host, port = server.address.removeprefix("http://").split(":")
     text = json.dumps({"model": "scripted", "input": "hang", "metadata": {"who": "leaver"}})
-    head = "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port))) as client:
         client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
         running = newest(server, status="in_progress", who="leaver")
