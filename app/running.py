@@ -216,6 +216,8 @@ class TurnRun:
 
     def _take(self, output: EngineOutput) -> None:
         match output:
+            case _ if self._turn.response.ended is not None:
+                pass  # the store has refused the turn; what the engine still says comes too late
             case End():
                 self._record(self._assembler.finish(output, self._timing(output), self._clock.now_ms()))
             case EngineFailed(message=message):

@@ -228,7 +228,6 @@ async def test_a_failed_turn_has_no_limits_but_does_not_stay_in_memory(
     assert given.turn.settled.is_set()
 
 
-
 @pytest.mark.parametrize(
     ("text", "expected_ms"),
     [("", 300_000), ("  ", 300_000), ("0", 0), (" 250.5 ", 250.5), ("soon", 300_000), ("-1", 300_000)],

@@ -36,6 +36,7 @@ async def frames_per_second(server: RunningServer, streams: int) -> float:
         seen, tail = 0, b""
         while not tail.endswith(b"0\r\n\r\n"):
             chunk = await reader.read(1 << 16)
+            assert chunk, tail
             seen += chunk.count(b"event: ")
             tail = (tail + chunk)[-5:]
         writer.close()
@@ -95,12 +96,12 @@ async def measure() -> list[tuple[str, str, str]]:
         folder = Path(work)
         script = write_script(folder, SCRIPT)
         arguments = ("--engine", "scripted", "--script", str(script))
-        with serving(folder / "http.db", *arguments) as server:
+        with serving(folder / "http.db", *arguments, TURNLOG_MAX_QUEUE_DEPTH_PER_MODEL="64") as server:
             for streams in (1, 50):
                 await frames_per_second(server, streams)
                 rate = await frames_per_second(server, streams)
                 rows.append((f"frames per second over HTTP, {streams} streams", f"{rate:,.0f}", ""))
-        async with running(folder, SCRIPT) as service:
+        async with running(folder, SCRIPT, max_queue_depth_per_model=64) as service:
             await own_work_us(service, 1)
             rows += [
                 (

@@ -219,6 +219,7 @@ class Floor:
         self.threads = Threads()
         self.loop.set_default_executor(self.threads)
         self._at_once = False
+        self._begun: list[Task[Any]] = []  # the loop itself would forget who waits
         self.idle = Suspensions()
         self.models = Models(
             declared,
@@ -262,6 +263,7 @@ class Floor:
     def begin(self, work: Coroutine[Any, Any, Given]) -> "Task[Given]":
         """Begin something that may have to wait."""
         task = Task(self.loop.create_task(work), self)
+        self._begun.append(task)
         self.run()
         return task
 
