@@ -1,4 +1,4 @@
-"""The gate before the routes: names, origins and keys are checked on the request as it was sent.
+"""The front door before the routes: names, origins and keys are checked on the request as it was sent.
 
 Nothing that is refused here reaches the router, so a route, a method or a path nobody thought of is closed
 as well. Which roles a route lets in is checked once the router has said which route it is (`app.access`).
@@ -25,7 +25,7 @@ _PREFLIGHT_AGE_S = b"600"
 _LEAVING = "turnlog.leaving"
 
 
-class Gate:
+class FrontDoor:
     """An ASGI application that lets requests through to `app`.
 
     Args:
@@ -151,13 +151,16 @@ def _first(scope: HTTPScope, wanted: bytes) -> str | None:
 # ── inside: for routes ────────────────────────────────────────────────────────────────────────────
 
 
-def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+# Async, for Litestar calls others on a thread, and a body that is read that late may find its client gone.
+async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Let a caller through to a route if its roles include it (Litestar's guard of every route)."""
     scope = cast(HTTPScope, connection.scope)
     check_route(scope["user"], scope["method"], scope["path_template"])
 
 
-def caller(request: Request[Any, Any, Any]) -> Caller:
+# Needs the service only to come after it: two dependencies at once are tasks, and a body that is read that
+# late may find its client gone.
+def caller(request: Request[Any, Any, Any], service: Any) -> Caller:
     """Who sent the request: the dependency `caller` of every route that wants a key.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The application: the gate, the routes behind it, and one envelope for whatever goes wrong."""
+"""The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -8,7 +8,7 @@ from litestar.types import ASGIApp, Scope
 
 from adapters.litestar.compressed import decompressing
 from adapters.openai.limits import RequestLimits
-from app.http.access import Gate, caller, guard_route
+from app.http.access import FrontDoor, caller, guard_route
 from app.http.access_log import AccessLog
 from app.http.errors import crash, refusal_code, refuse, refuse_by_framework
 from app.http.origins import AllowList
@@ -32,12 +32,12 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    gate = Gate(router, service.access, allowed, service.metrics.refused)
-    return AccessLog(gate) if settings.access_log else gate
+    front_door = FrontDoor(router, service.access, allowed, service.metrics.refused)
+    return AccessLog(front_door) if settings.access_log else front_door
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
-    """What is behind the gate: every route, each guarded by the table of roles."""
+    """What is behind the front door: every route, each guarded by the table of roles."""
 
     async def count_refusal(error: Exception, _: Scope) -> None:
         service.metrics.refused(refusal_code(error))

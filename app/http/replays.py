@@ -15,7 +15,7 @@ from adapters.openai.request import decode_request
 from adapters.openai.response import response_object
 from app.http.access import until_it_ends
 from app.http.bodies import read_body
-from app.http.responses import answer
+from app.http.responses import answer, until_over
 from app.replay import Changes, Verdict
 from app.replay.replays import Original, paced
 from app.replay.rerun import SETTABLE
@@ -39,13 +39,16 @@ async def replay_response(
         raise ForbiddenError("An operator may replay turns that failed; this one did not.")
     owner = original.response.created.owner
     if body.kind == "retell":
+        if body.stream:
+            until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
         return _told_again(original, body)
+    if body.kind == "check":
+        with service.quotas.beginning(owner):
+            check = await service.replays.check(original, yields=body.yields)
+        await until_over(check.turn, request)
+        return Response(_shown(check.verdict()))
+    changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(owner):
-        if body.kind == "check":
-            return Response(_shown(await service.replays.check(original, yields=body.yields)))
-        changes = Changes(
-            model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request)
-        )
         turn = await service.replays.rerun(original, changes, yields=body.yields)
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))

@@ -50,15 +50,20 @@ async def answer(
 ) -> Response[Any]:
     """A turn that was just begun, as its stream or, when it has ended, as its object."""
     turn_context(turn.response.id, turn.response.created.owner)
-    leave = partial(turn.abort, "client_abort")
     if stream:
+        leave = partial(turn.abort, "client_abort")
         told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
         headers = session_headers(turn, stream=True)
         return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
-    if not await finishes_first(turn.ended.wait(), request.receive):
-        leave()
-        await turn.ended.wait()
+    await until_over(turn, request)
     return _object(turn)
+
+
+async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
+    """Wait for the end of a turn, which comes at once if its client leaves."""
+    if not await finishes_first(turn.ended.wait(), request.receive):
+        turn.abort("client_abort")
+        await turn.ended.wait()
 
 
 def _object(turn: LiveTurn) -> Response[Json]:

@@ -328,4 +328,4 @@ class Models:
     def _is_idle(self, binding: Binding) -> bool:
         waiting = chain(binding.lane.counts, (self._asking[name] for name in binding.names))
         swapped_in = any(self._loading.engine(source) is binding.engine for source in +self._swaps)
-        return not (binding.leases or any(waiting) or swapped_in)
+        return bool(binding.names) and not (binding.leases or any(waiting) or swapped_in)

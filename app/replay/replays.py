@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple
 
 from app.live import LiveTurn
 from app.models import Models
-from app.replay.check import Verdict, check_checkable, judge
+from app.replay.check import Spell, Verdict, check_checkable, judge
 from app.replay.rerun import Changes, as_request
 from app.settings import chain_write_wait_s
 from app.turns import Turns
@@ -102,8 +103,8 @@ class Replays:
         created = original.response.created
         return await self._turns.begin(as_request(created, changes), created.owner, yields=yields)
 
-    async def check(self, original: Original, *, yields: bool = False) -> Verdict:
-        """Run the turn again with its own seed on its own model, and compare.
+    async def check(self, original: Original, *, yields: bool = False) -> "Check":
+        """Run the turn again with its own seed on its own model, to compare the two.
 
         Raises:
             InvalidRequestError: a check could say nothing (`check_checkable`).
@@ -115,8 +116,19 @@ class Replays:
         engine = self._models.engine(name)
         check_checkable(original.response, engine)
         turn = await self.rerun(original, Changes(), yields=yields)
-        await turn.ended.wait()
-        return judge(original.response, turn.response, engine.spell)
+        return Check(original.response, turn, engine.spell)
+
+
+class Check(NamedTuple):
+    """A check that was begun. Its verdict is known when `turn` has ended."""
+
+    original: Response
+    turn: LiveTurn
+    spell: Spell
+
+    def verdict(self) -> Verdict:
+        """How the two compare."""
+        return judge(self.original, self.turn.response, self.spell)
 
 
 async def paced(events: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncIterator[ResponseEvent]:

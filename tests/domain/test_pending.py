@@ -94,6 +94,28 @@ def test_past_its_hard_limit_a_write_is_a_marker_and_nothing_else() -> None:
     assert pending.sizes(now_ms=NOON_MS) == Sizes(writes=0, markers=1, expiries=0)
 
 
+def test_a_write_concerns_its_owner_only_also_past_its_hard_limit() -> None:
+    """D-18: whose it is was asked when it began, for its turn is gone by then."""
+    owners = {"resp_a": "alice"}
+    pending: PendingWrites[str] = PendingWrites(owners.get)
+    for response_id in ("resp_a", "resp_b"):
+        pending.register(response_id, "write", None)
+    owners.clear()
+
+    def concerned(response_id: str) -> list[str]:
+        return [owner for owner in ("alice", "bob") if pending.concerns(response_id, owner)]
+
+    assert (concerned("resp_a"), concerned("resp_b"), concerned("resp_c")) == (
+        ["alice"],
+        ["alice", "bob"],
+        [],
+    )
+    pending.hard_time_out("resp_a", now_ms=NOON_MS, ttl_ms=HOUR_MS)
+    assert concerned("resp_a") == ["alice"]
+    pending.settle("resp_a", "write")
+    assert concerned("resp_a") == []
+
+
 def test_what_is_not_in_flight_gets_no_marker() -> None:
     """R-130."""
     pending: PendingWrites[str] = PendingWrites()

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.cli.own_server import any_server
-from tests.app.http.test_turns import create, refused, stream
+from tests.app.http.test_turns import create, newest, refused, stream
 from tests.app.scripts import HELLO, entry, write_script
 from tests.serving import RunningServer, serving, turnlog
 
@@ -118,6 +118,20 @@ def test_a_check_says_identical(http: httpx.Client) -> None:
         "alone": True,
         "first_difference": None,
     }
+
+
+def test_a_check_is_over_when_its_client_leaves(http: httpx.Client, server: RunningServer) -> None:
+    asked = {"model": "scripted", "input": "hang", "stream": True, "metadata": {"who": "checked"}}
+    with server.http as other, other.stream("POST", "/v1/responses", json=asked) as live:
+        next(line for line in live.iter_lines() if "output_text.delta" in line)
+    original = newest(server, status="client_abort", who="checked")
+
+    with server.http as other, pytest.raises(httpx.ReadTimeout):
+        other.post(f"/v1/responses/{original}/replay", json={"kind": "check"}, timeout=0.5)
+
+    left = {"replay_of": original, "reason": "client_abort"}
+    while not http.get("/v1/audit/responses", params=left).json()["data"]:
+        http.get("/health")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_name_that_was_not_declared_is_refused_at_once_and_lists_those_that_we
 
 
 def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) -> None:
-    """R-032, R-042, R-045, R-047, R-055, G-011, G-024: one too many is refused at once."""
+    """R-032, R-042, R-045, R-047, R-052, R-055, G-011, G-024: one too many is refused at once."""
     source = FakeSource("a")
     floor = new_floor({"a": source}, max_waiting=2)
     floor.threads.held = True

@@ -29,7 +29,7 @@ def given(engine: CountedEngine) -> Iterator[Given]:
 
 
 def test_a_response_leads_to_its_cache_if_the_instructions_are_the_same(given: Given) -> None:
-    """R-090, G-081, G-084: byte for byte, and none is not the empty one."""
+    """R-090, R-104, G-081, G-084: byte for byte, and none is not the empty one."""
     given.ends("resp_a", A, instructions="be kind")
     given.ends("resp_b", B, instructions="")
 
