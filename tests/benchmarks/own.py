@@ -33,6 +33,8 @@ async def frames_per_second(server: RunningServer, streams: int) -> float:
     async def read_one() -> int:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request)
+        status = await reader.readline()
+        assert b" 200 " in status, status
         seen, tail = 0, b""
         while not tail.endswith(b"0\r\n\r\n"):
             chunk = await reader.read(1 << 16)
@@ -96,7 +98,11 @@ async def measure() -> list[tuple[str, str, str]]:
         folder = Path(work)
         script = write_script(folder, SCRIPT)
         arguments = ("--engine", "scripted", "--script", str(script))
-        with serving(folder / "http.db", *arguments, TURNLOG_MAX_QUEUE_DEPTH_PER_MODEL="64") as server:
+        room = {
+            "TURNLOG_MAX_QUEUE_DEPTH_PER_MODEL": "64",
+            "TURNLOG_MAX_QUEUED_TURNS_PER_OWNER": "64",
+        }
+        with serving(folder / "http.db", *arguments, **room) as server:
             for streams in (1, 50):
                 await frames_per_second(server, streams)
                 rate = await frames_per_second(server, streams)
