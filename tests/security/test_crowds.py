@@ -38,6 +38,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
     """A server that has places for all of them, as a real one has."""
     environ = {
         "TURNLOG_MAX_CONNECTIONS": str(EACH * len(CROWDS) + 10),
+        "TURNLOG_MAX_QUEUE_DEPTH_PER_MODEL": "unbounded",
         "TURNLOG_MAX_STREAMS_PER_OWNER": "1000",
         "TURNLOG_MAX_QUEUED_TURNS_PER_OWNER": "1000",
     }
