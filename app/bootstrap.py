@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
+from adapters.eventstore.journal import SqliteEventJournal
 from adapters.eventstore.lock import StoreLock
+from adapters.eventstore.reader import SqliteEventReader
 from adapters.eventstore.redaction import withheld
 from adapters.eventstore.store import open_memory, open_sqlite
 from adapters.keys import KeyFile, KeyRing
@@ -59,13 +61,7 @@ def assemble(
         StorageError: the store cannot be opened, or its keys cannot be read.
     """
     lock = _lock(settings, resources)
-    if lock:
-        journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
-    else:
-        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
-        journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
-    resources.callback(journal.close)
-    resources.callback(reader.close)
+    journal, reader = _store(settings, resources)
     clock = SystemClock()
     live: dict[str, LiveTurn] = {}
     pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
@@ -116,6 +112,22 @@ def assemble(
         sweep=partial(sweep, journal, live, clock),
         announce=lock.describe if lock else lambda _: None,
     )
+
+
+def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal, SqliteEventReader]:
+    """The log: what writes it, and what reads it.
+
+    Raises:
+        StorageError: it cannot be opened.
+    """
+    if settings.in_memory:
+        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
+    else:
+        journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
+    resources.callback(journal.close)
+    resources.callback(reader.close)
+    return journal, reader
 
 
 def _model_floor(
