@@ -17,7 +17,6 @@ from adapters.eventstore.transfer import SqliteLogPass
 from domain.audit import AuditFilter, AuditPage, AuditRow
 from domain.events import ItemClosed, ItemExtended, Recorded, topic
 from domain.items import Item
-from domain.ports import ResponseRow
 
 READER_THREADS = 2
 
@@ -47,13 +46,6 @@ _ITEMS = """
             AND coalesce(owner = :owner, TRUE)
     )
 """
-_ROWS = """
-    SELECT response_id, previous_response_id, owner, model, state AS status, outcome, reason, created_ms,
-        expires_at, last_version, expired
-    FROM responses WHERE coalesce(:status IN (state, outcome, reason), :status IS NULL)
-    ORDER BY created_ms DESC, response_id DESC LIMIT :limit
-"""
-
 _UNFINISHED = """
     SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
     ORDER BY created_ms, n
@@ -105,15 +97,6 @@ class SqliteEventReader:
             closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
             items = (event.item for event in closed if isinstance(event, ItemClosed))
             return {item.id: item for item in items if item.id in item_ids}
-
-        return self._submit(read)
-
-    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
-        """The newest responses first; see `EventReader.rows`."""
-
-        def read() -> list[ResponseRow]:
-            rows = map(dict, self._select(_ROWS, status=status, limit=limit))
-            return [ResponseRow(**{**row, "expired": bool(row["expired"])}) for row in rows]
 
         return self._submit(read)
 

@@ -39,7 +39,6 @@ from domain.ports.log import (
     JournalLoad,
     LogExporter,
     LogPass,
-    ResponseRow,
 )
 from domain.ports.models import ModelSource, Retains
 from domain.ports.wire import (
@@ -77,7 +76,6 @@ __all__ = [
     "ModelSource",
     "Prompt",
     "ReasoningChunk",
-    "ResponseRow",
     "Retains",
     "Submission",
     "TextChunk",

@@ -4,31 +4,9 @@ from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from typing import Protocol
 
-from msgspec import Struct
-
 from domain.audit import AuditFilter, AuditPage, AuditRow
-from domain.events import Outcome, Recorded
+from domain.events import Recorded
 from domain.items import Item
-
-
-class ResponseRow(Struct, frozen=True, kw_only=True):
-    """What a list shows of a response: its row in the read model, written with the events it comes from.
-
-    `status` is the lifecycle's; `outcome` is how a turn that stands ended, `reason` why one failed.
-    `expired` is whether its content was removed (D-14).
-    """
-
-    response_id: str
-    previous_response_id: str | None
-    owner: str
-    model: str
-    status: str
-    outcome: Outcome | None
-    reason: str | None
-    created_ms: int
-    expires_at: int
-    last_version: int
-    expired: bool = False
 
 
 class EventJournal(Protocol):
@@ -100,9 +78,6 @@ class EventReader(Protocol):
 
         With `owner`, items of anybody else's responses are unknown, too (D-18).
         """
-
-    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
-        """The newest responses first; with `status`, those in that state, or with that outcome or reason."""
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

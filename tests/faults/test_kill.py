@@ -44,6 +44,7 @@ from tests.faults.witness import (
     scripted,
     stories,
 )
+from tests.listed import listed
 from tests.serving import LONG_S, RunningServer
 
 ONE_AT_A_TIME = SCRIPT | {"concurrency": 1}
@@ -199,7 +200,7 @@ def _kill_at_the_first_recovered_turn(database: Path, script: Path) -> None:
 def _failed(database: Path) -> int:
     """How many turns, of a few, are failed by now."""
     with closing(open_reader(database)) as reader:
-        return len(reader.rows(status="failed", limit=10).result())
+        return len(listed(reader, state="failed"))
 
 
 async def _story(folder: Path, text: str) -> list[Recorded]:

@@ -15,6 +15,7 @@ from domain.lifecycle import Status
 from domain.response import fold_stored
 from tests.app.scripts import write_script
 from tests.faults.waiting import until
+from tests.listed import listed
 from tests.serving import LONG_S, RunningServer, serving
 
 Json = dict[str, Any]
@@ -127,8 +128,7 @@ def last_frame(told: bytes) -> Json:
 def stories(database: Path) -> dict[str, list[Recorded]]:
     """The events of every response in the store, by its id."""
     with closing(open_reader(database)) as reader:
-        rows = reader.rows(limit=100_000).result()
-        return {row.response_id: reader.events(row.response_id).result() for row in rows}
+        return {row.response_id: reader.events(row.response_id).result() for row in listed(reader)}
 
 
 def check_whole(story: list[Recorded]) -> None:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from domain.errors import StorageConflictError, StorageError, StorageRefusedError
 from domain.events import ContentExpired, Recorded, ResponseCreated, ResponseEvent, TurnCommitted, TurnFailed
 from domain.items import Item
-from domain.ports import ResponseRow
 
 QUEUE_BOUND = 8
 """Unsettled appends from which on no new turn is to begin; few, so that it happens."""
@@ -318,10 +317,6 @@ class Reader:
     def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
         """Nobody refers to items in the model."""
         return self._answer({})
-
-    def rows(self, *, status: str | None = None, limit: int = 20) -> Future[list[ResponseRow]]:
-        """Nobody asks for a list in the model."""
-        return self._answer([])
 
     def ping(self) -> Future[None]:
         """Resolved at once."""

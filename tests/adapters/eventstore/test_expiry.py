@@ -45,6 +45,7 @@ from tests.adapters.eventstore.stories import (
     without_deltas,
     write_locked,
 )
+from tests.listed import listed
 
 SECRET = "geheim"
 SECRET_IDS = (0x67676767, 0x68686868)  # "gggghhhh" when packed
@@ -183,16 +184,18 @@ def test_the_row_stays_without_items_and_is_the_one_made_again_from_the_log(path
     tables = ("SELECT * FROM responses", "SELECT * FROM response_items")
     with opened(path) as store:
         store.journal.append(LIFE).result()
-        (row_before,) = store.reader.rows().result()
+        (row_before,) = listed(store.reader)
         sweep(store.journal)
-        (row_after,) = store.reader.rows().result()
+        (row_after,) = listed(store.reader)
         items = store.reader.items({"msg_1"}, now_s=0).result()
     written = [execute(path, table) for table in tables]
     execute(path, "DELETE FROM readmodel_version")
     with opened(path):
         pass
 
-    assert row_after == replace(row_before, last_version=12, expired=True)
+    assert row_after == replace(
+        row_before, last_version=12, expired=True, tools=(), retry_digest=None, body_digest=None
+    )
     assert items == {}
     assert [execute(path, table) for table in tables] == written
 
@@ -263,7 +266,7 @@ def test_only_what_has_ended_and_expired_is_swept_and_only_once(store: Store) ->
     again = store.journal.expire(NOW_S, spare={"resp_live"}).result()
 
     assert (too_early, spared, first, again) == ([], 0, 8 + 3, 0)
-    expired = {row.response_id: row.expired for row in store.reader.rows().result()}
+    expired = {row.response_id: row.expired for row in listed(store.reader)}
     assert expired == {"resp_a": True, "resp_b": False, "resp_c": True, "resp_live": False}
 
 
@@ -327,7 +330,7 @@ def test_an_event_that_cannot_be_read_stays_and_the_rest_is_swept(store: Store) 
 
     sweep(store.journal)
 
-    assert [row.expired for row in store.reader.rows().result()] == [True, True]
+    assert [row.expired for row in listed(store.reader)] == [True, True]
     assert store.reader.events("resp_b").result() == expected(turn("resp_b"))
     with pytest.raises(StorageError, match="Event 4 of response 'resp_a'"):
         store.reader.events("resp_a").result()

@@ -21,6 +21,7 @@ from tests.adapters.eventstore.stories import (
     turn,
     write_locked,
 )
+from tests.listed import listed
 
 
 def test_what_was_appended_is_read_back(store: Store) -> None:
@@ -55,7 +56,7 @@ def test_a_gap_is_refused_and_nothing_of_that_append_is_stored(store: Store) -> 
 
     assert store.reader.events("resp_a").result() == recorded("resp_a", created("resp_a"))
     assert store.reader.events("resp_b").result() == []
-    assert [row.response_id for row in store.reader.rows().result()] == ["resp_a"]
+    assert [row.response_id for row in listed(store.reader)] == ["resp_a"]
 
 
 def test_a_version_is_stored_once(store: Store) -> None:

@@ -13,6 +13,7 @@ from domain.errors import StorageError
 from tests.adapters.eventstore.faults import LOCKED, FaultyRecorder, FaultyStore, Gate, before, works
 from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.adapters.eventstore.stories import created, opened, recorded, turn
+from tests.listed import listed
 
 
 def make_journal(
@@ -94,7 +95,7 @@ def test_closing_waits_for_a_lock_that_goes_away_in_time(path: Path, monkeypatch
 
     assert [append.exception() for append in appends] == [None] * 3
     with opened(path) as store:
-        assert len(store.reader.rows().result()) == 3
+        assert len(listed(store.reader)) == 3
 
 
 def test_closing_gives_up_a_lock_that_stays_and_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def test_closing_gives_up_a_lock_that_stays_and_says_so(path: Path, monkeypatch:
         with pytest.raises(StorageError, match="was closed before it took the events"):
             append.result()
     with opened(path) as store:
-        assert store.reader.rows().result() == []
+        assert listed(store.reader) == []
 
 
 def test_closing_leaves_a_writer_that_hangs_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from domain.audit import AuditFilter
 from domain.errors import StorageError
-from domain.ports import ResponseRow
 from tests.adapters.eventstore.stories import (
     FAILED,
     STARTED,
@@ -18,13 +18,14 @@ from tests.adapters.eventstore.stories import (
     without_deltas,
     write_locked,
 )
+from tests.listed import listed
 
 
 def test_a_response_nobody_made_has_no_events_no_chain_and_no_row(store: Store) -> None:
     """R-109, R-113."""
     events = store.reader.events("resp_a").result()
     chain = store.reader.chain("resp_a", limit=10).result()
-    rows = store.reader.rows().result()
+    rows = listed(store.reader)
 
     assert (events, chain, rows) == ([], [], [])
 
@@ -79,49 +80,6 @@ def test_a_chain_that_runs_in_a_circle_ends(store: Store, previous: str) -> None
     assert chain == [without_deltas(circle[response_id]) for response_id in ids[previous]]
 
 
-def row(response_id: str, created_ms: int) -> ResponseRow:
-    return ResponseRow(
-        response_id=response_id,
-        previous_response_id=None,
-        owner="ada",
-        model="smol",
-        status="persisted",
-        outcome="completed",
-        reason=None,
-        created_ms=created_ms,
-        expires_at=2000,
-        last_version=7,
-    )
-
-
-def test_rows_are_listed_newest_first(store: Store) -> None:
-    for response_id, at_ms in [("resp_b", 2), ("resp_a", 3), ("resp_d", 1), ("resp_c", 2)]:
-        store.journal.append(turn(response_id, at_ms=at_ms)).result()
-
-    rows = store.reader.rows(limit=3).result()
-
-    assert rows == [row("resp_a", 3), row("resp_c", 2), row("resp_b", 2)]
-
-
-def test_rows_are_listed_by_the_state_of_the_lifecycle(store: Store) -> None:
-    store.journal.append(recorded("resp_a", created("resp_a")))
-    store.journal.append(recorded("resp_b", created("resp_b"), STARTED))
-    store.journal.append(recorded("resp_c", created("resp_c"), FAILED))
-    store.journal.append(turn("resp_d"))
-    store.journal.append(turn("resp_e")).result()
-
-    states = ("created", "in_progress", "failed", "persisted", "hard_timed_out")
-    listed = {state: store.reader.rows(status=state).result() for state in states}
-
-    assert {state: [row.response_id for row in rows] for state, rows in listed.items()} == {
-        "created": ["resp_a"],
-        "in_progress": ["resp_b"],
-        "failed": ["resp_c"],
-        "persisted": ["resp_e", "resp_d"],
-        "hard_timed_out": [],
-    }
-
-
 def test_what_has_not_ended_is_found_for_recovery(store: Store) -> None:
     store.journal.append(recorded("resp_b", created("resp_b", at_ms=1), STARTED))
     store.journal.append(recorded("resp_a", created("resp_a", at_ms=2)))
@@ -160,11 +118,11 @@ def test_reading_does_not_wait_for_a_writer(store: Store) -> None:
         stuck = store.journal.append(turn("resp_b"))
         events = store.reader.events("resp_a").result()
         chain = store.reader.chain("resp_a", limit=10).result()
-        rows = store.reader.rows().result()
+        rows = [row.response_id for row in listed(store.reader)]
         waited = not stuck.done()
     stuck.result()
 
-    assert (events, chain, rows) == (turn("resp_a"), [without_deltas(turn("resp_a"))], [row("resp_a", 1000)])
+    assert (events, chain, rows) == (turn("resp_a"), [without_deltas(turn("resp_a"))], ["resp_a"])
     assert waited
 
 
@@ -193,7 +151,7 @@ def test_a_store_whose_tables_are_gone_is_a_storage_error(store: Store) -> None:
     reads: list[Future[Any]] = [
         store.reader.events("resp_a"),
         store.reader.chain("resp_a", limit=10),
-        store.reader.rows(),
+        store.reader.find(AuditFilter()),
         store.reader.unfinished(),
         store.reader.ping(),
     ]

@@ -17,7 +17,6 @@ from adapters.eventstore.store import reindex
 from domain.errors import StorageError
 from domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
 from domain.items import FunctionCallItem
-from domain.ports import ResponseRow
 from tests.adapters.eventstore.stories import (
     COMMITTED,
     FAILED,
@@ -33,6 +32,7 @@ from tests.adapters.eventstore.stories import (
     recorded,
     turn,
 )
+from tests.listed import listed
 
 CALL = FunctionCallItem("fc_1", "call_1", "look", "", "in_progress")
 LIVES: list[list[Recorded]] = [
@@ -71,7 +71,7 @@ def tables(path: Path) -> list[list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize(
-    ("events", "status", "outcome", "reason"),
+    ("events", "state", "outcome", "reason"),
     [
         ([], "created", None, None),
         ([STARTED], "in_progress", None, None),
@@ -86,27 +86,22 @@ def tables(path: Path) -> list[list[tuple[Any, ...]]]:
     ],
 )
 def test_a_response_has_the_row_its_events_tell(
-    store: Store, events: Sequence[ResponseEvent], status: str, outcome: Any, reason: str | None
+    store: Store, events: Sequence[ResponseEvent], state: str, outcome: Any, reason: str | None
 ) -> None:
     story = recorded("resp_b", created("resp_b", previous="resp_a"), *events)
 
     for event in story:
         store.journal.append([event]).result()
 
-    assert store.reader.rows().result() == [
-        ResponseRow(
-            response_id="resp_b",
-            previous_response_id="resp_a",
-            owner="ada",
-            model="smol",
-            status=status,
-            outcome=outcome,
-            reason=reason,
-            created_ms=1000,
-            expires_at=2000,
-            last_version=len(story),
-        )
-    ]
+    (row,) = listed(store.reader)
+    assert (row.response_id, row.previous_response_id, row.owner, row.model) == (
+        "resp_b",
+        "resp_a",
+        "ada",
+        "smol",
+    )
+    assert (row.state, row.outcome, row.reason) == (state, outcome, reason)
+    assert (row.created_ms, row.expires_at, row.last_version) == (1000, 2000, len(story))
 
 
 def test_an_item_id_leads_to_its_response_and_place(store: Store) -> None:
@@ -165,7 +160,7 @@ def test_rows_of_this_version_are_left_alone(path: Path) -> None:
     execute(path, "UPDATE responses SET owner = 'eve'")
 
     with opened(path) as store:
-        rows = store.reader.rows().result()
+        rows = listed(store.reader)
 
     assert [row.owner for row in rows] == ["eve"]
 

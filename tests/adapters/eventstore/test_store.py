@@ -10,8 +10,10 @@ from adapters.eventstore import store as store_module
 from adapters.eventstore.lock import StoreLock
 from adapters.eventstore.sqlite import EventDatastore
 from adapters.eventstore.store import has_wal_reset_bug, open_reader, open_sqlite, vacuum
+from domain.audit import AuditFilter
 from domain.errors import StorageError
 from tests.adapters.eventstore.stories import FAILED, created, execute, opened, recorded, turn, write_locked
+from tests.listed import listed
 
 NAMES = [
     "with space.db",
@@ -53,7 +55,7 @@ def test_a_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_closing_leaves_one_file(path: Path) -> None:
     with opened(path) as store:
         store.journal.append(turn("resp_a")).result()
-        store.reader.rows().result()
+        listed(store.reader)
 
     assert list(path.parent.iterdir()) == [path]
 
@@ -140,7 +142,7 @@ def test_a_large_file_is_opened_without_looking_for_damage(
     monkeypatch.setattr(store_module, "CHECKED_BYTES", 100_000)
 
     with opened(path) as store:
-        assert len(store.reader.rows().result()) == 20
+        assert len(store.reader.find(AuditFilter()).result().rows) == 20
 
 
 def test_a_store_in_memory_keeps_its_events_until_it_is_closed() -> None:
@@ -149,8 +151,8 @@ def test_a_store_in_memory_keeps_its_events_until_it_is_closed() -> None:
         reads = [store.reader.events("resp_0") for _ in range(100)]
         for append in appends:
             append.result()
-        there = (len(store.reader.rows(limit=200).result()), {len(read.result()) for read in reads} <= {0, 7})
-        elsewhere = other.reader.rows().result()
+        there = (len(listed(store.reader)), {len(read.result()) for read in reads} <= {0, 7})
+        elsewhere = listed(other.reader)
         swept = store.journal.expire(2001, limit=10_000).result()
         other.reader.ping().result()
         same = store.reader.same_file()
@@ -181,7 +183,7 @@ def test_a_vacuum_gives_back_the_room_of_what_was_removed_and_keeps_the_order(pa
     assert (path.stat().st_size + freed, execute(path, order)) == before
     assert freed > 900_000
     with opened(path) as store:
-        assert len(store.reader.rows(limit=100).result()) == 50
+        assert len(listed(store.reader)) == 50
 
 
 def test_a_store_with_a_server_is_not_vacuumed(path: Path) -> None:

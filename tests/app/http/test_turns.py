@@ -11,6 +11,7 @@ from openai import OpenAI
 from adapters.eventstore.store import open_reader
 from domain.events import ResponseCreated
 from tests.adapters.openai.wire import check_response, read_stream
+from tests.listed import listed
 from tests.serving import RunningServer
 
 Json = dict[str, Any]
@@ -232,7 +233,7 @@ def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http:
     with socket.create_connection((host, int(port))) as client:
         client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
 
-    left = newest(server, status="client_abort", who="passer-by")
+    left = newest(server, reason="client_abort", who="passer-by")
 
     assert http.get(f"/v1/responses/{left}").json()["incomplete_details"] == {"reason": "client_abort"}
 
@@ -269,12 +270,12 @@ def test_a_client_that_leaves_while_it_waits_for_json_ends_its_turn(
     assert events[-1]["response"]["incomplete_details"] == {"reason": "client_abort"}
 
 
-def newest(server: RunningServer, *, status: str, who: str) -> str:
-    """The newest response in that state whose metadata says who asked, as soon as there is one."""
+def newest(server: RunningServer, *, who: str, **condition: str) -> str:
+    """The newest response of that condition whose metadata says who asked, as soon as there is one."""
     reader = open_reader(server.database)
     try:
         while True:
-            for row in reader.rows(status=status, limit=5).result():
+            for row in listed(reader, **condition):
                 created = reader.events(row.response_id).result()[0].event
                 assert isinstance(created, ResponseCreated)
                 if created.metadata.get("who") == who:

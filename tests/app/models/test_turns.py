@@ -8,6 +8,7 @@ import pytest
 from app.live import LiveTurn
 from app.models.lane import LaneCounts
 from app.service import Service
+from domain.audit import AuditFilter
 from domain.errors import (
     BindingChangedError,
     ChainReadError,
@@ -76,7 +77,8 @@ def said(turn: LiveTurn) -> tuple[str, str]:
 
 async def recorded(service: Service) -> list[str]:
     """The turns in the log, the newest first."""
-    return [row.response_id for row in await asyncio.wrap_future(service.turns._reader.rows())]
+    page = await asyncio.wrap_future(service.audit.log.find(AuditFilter()))
+    return [row.response_id for row in page.rows]
 
 
 # ── budgets ──
