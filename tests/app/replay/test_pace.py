@@ -1,0 +1,41 @@
+"""A re-tell keeps the pace at which things happened, or does not wait at all."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.replay.replays import paced
+from domain.events import ResponseEvent
+from tests.domain.stories import COMMITTED, CREATED, PERSISTED, STARTED
+from tests.model.virtual_time import VirtualLoop
+
+STORY: list[ResponseEvent] = [CREATED, STARTED, COMMITTED, PERSISTED]
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    """Time that passes only when a test says so."""
+    loop = VirtualLoop()
+    yield loop
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("original_pace", "times_s"),
+    [(True, [0.0, 0.01, 2.0, 2.1]), (False, [0.0, 0.0, 0.0, 0.0])],
+    ids=["original", "fast"],
+)
+def test_events_are_told_as_far_apart_as_they_were_or_at_once(
+    loop: VirtualLoop, *, original_pace: bool, times_s: list[float]
+) -> None:
+    told: list[tuple[float, ResponseEvent]] = []
+
+    async def listen() -> None:
+        async for event in paced(STORY, original_pace=original_pace):
+            told.append((round(loop.time(), 6), event))
+
+    listening = loop.create_task(listen())
+    loop.run_for(10.0)
+
+    assert listening.done()
+    assert told == list(zip(times_s, STORY, strict=True))
