@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,3 +82,14 @@ def _address(process: "subprocess.Popen[str]") -> str:
         if found := re.search(r"http://\S+:\d+", line):
             return found.group().rstrip(",")
     raise AssertionError(f"the server ended with code {process.wait(LONG_S)} before it answered")
+
+
+@contextmanager
+def connected(server: RunningServer) -> Iterator[socket.socket]:
+    """A bare connection that takes little at a time, for what no HTTP client would do."""
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.socket() as client:
+        client.settimeout(LONG_S)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        yield client

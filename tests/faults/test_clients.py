@@ -26,7 +26,7 @@ from tests.faults.witness import (
     scripted,
     stories,
 )
-from tests.serving import LONG_S, RunningServer
+from tests.serving import LONG_S, RunningServer, connected
 
 BIG = "x" * 100_000
 PIECES = 100
@@ -115,7 +115,7 @@ def test_a_client_that_leaves_after_the_commit_changes_nothing(
 @contextmanager
 def _asking(server: RunningServer, text: str, who: str, *, stream: bool) -> Iterator[socket.socket]:
     """A client that has asked for a turn, reads nothing and hangs up at the end of the block."""
-    with _connected(server) as client:
+    with connected(server) as client:
         client.sendall(_request(text, who, stream=stream))
         yield client
 
@@ -124,17 +124,6 @@ def _request(text: str, who: str, *, stream: bool) -> bytes:
     body = json.dumps({"model": "scripted", "input": text, "metadata": {"who": who}, "stream": stream})
     head = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-
-
-@contextmanager
-def _connected(server: RunningServer) -> Iterator[socket.socket]:
-    """A bare connection that takes little at a time."""
-    host, port = server.address.removeprefix("http://").split(":")
-    with socket.socket() as client:
-        client.settimeout(LONG_S)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect((host, int(port)))
-        yield client
 
 
 def _newest(server: RunningServer, who: str) -> str:
@@ -192,7 +181,7 @@ def test_requests_that_never_come_to_an_end_hold_up_nobody_and_not_the_stop_eith
     That it does is tested in `tests/security`.
     """
     with ExitStack() as connections:
-        silent = [connections.enter_context(_connected(server)) for _ in range(MANY)]
+        silent = [connections.enter_context(connected(server)) for _ in range(MANY)]
         for client in silent:
             client.sendall(part)
         answered = [create(http, "hi")["status"] for _ in range(3)]
@@ -216,7 +205,7 @@ def _is_open(client: socket.socket) -> bool:
 
 
 def test_what_is_no_http_is_refused_and_costs_no_turn(server: RunningServer, http: httpx.Client) -> None:
-    with _connected(server) as client:
+    with connected(server) as client:
         client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
         told = _rest(client)
 

@@ -2,21 +2,6 @@
 
 import json
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from tests.serving import LONG_S, RunningServer
-
-
-@contextmanager
-def connected(server: RunningServer) -> Iterator[socket.socket]:
-    """A connection that takes little at a time."""
-    host, port = server.address.removeprefix("http://").split(":")
-    with socket.socket() as client:
-        client.settimeout(LONG_S)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect((host, int(port)))
-        yield client
 
 
 def head(*lines: str, route: str = "POST /v1/responses") -> bytes:

@@ -12,8 +12,8 @@ from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry, write_script
 from tests.faults.waiting import until
 from tests.faults.witness import scripted
-from tests.security.sockets import asking, connected, error_of, head, post, rest
-from tests.serving import RunningServer, started
+from tests.security.sockets import asking, error_of, head, post, rest
+from tests.serving import RunningServer, connected, started
 
 MOST_CONNECTIONS = 20
 SURPLUS = 64

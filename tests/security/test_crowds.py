@@ -11,8 +11,8 @@ from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry
 from tests.faults.waiting import until
 from tests.faults.witness import scripted
-from tests.security.sockets import asking, connected, head
-from tests.serving import RunningServer
+from tests.security.sockets import asking, head
+from tests.serving import RunningServer, connected
 
 EACH = 40
 TURNS = 20

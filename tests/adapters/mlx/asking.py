@@ -1,6 +1,9 @@
 """How these tests ask an engine: conversations, submissions, and what came back."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 
 from adapters.mlx.engine import MlxEngine
@@ -84,3 +87,15 @@ def answer(engine: MlxEngine, asked: Submission) -> End:
     turn = Turn()
     engine.submit(asked, turn.deliver)
     return turn.end()
+
+
+def ending(program: str, folder: Path) -> tuple[int, str]:
+    """The exit code, and what is said of errors, of a process that runs this with a model's folder."""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(folder)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stderr

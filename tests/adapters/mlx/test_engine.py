@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import Cancelled, EngineFailed, TextChunk
 from domain.usage import Timing
-from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
+from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, ending, submission
 from tests.adapters.mlx.networks import Shape, Stumbling, watched
 from tests.tiny_model import CONTEXT_WINDOW_TOKENS
 
@@ -279,12 +277,4 @@ def test_a_process_that_closed_its_engine_ends_cleanly(tiny_folder: Path) -> Non
         "answer(engine, submission(engine.render(HELLO))); engine.close()"
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(tiny_folder)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ending(program, tiny_folder) == (0, "")

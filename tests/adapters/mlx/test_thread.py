@@ -1,8 +1,6 @@
 """Several models on one engine thread: they share its time and nothing else."""
 
 import gc
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +13,7 @@ from adapters.mlx.runtime import mx
 from adapters.mlx.source import MlxSource
 from adapters.mlx.thread import EngineThread
 from domain.ports import Cancelled, EngineFailed
-from tests.adapters.mlx.asking import HELLO, Turn, answer, submission
+from tests.adapters.mlx.asking import HELLO, Turn, answer, ending, submission
 from tests.adapters.mlx.networks import Stumbling, watched
 
 
@@ -134,12 +132,4 @@ def test_a_process_that_loaded_beside_its_engine_thread_ends_cleanly(tiny_folder
         "[answer(engine, submission(engine.render(HELLO))) for engine in engines]; thread.close()"
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(tiny_folder)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ending(program, tiny_folder) == (0, "")

@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 
 from domain.ports import ModelSource
+from tests.app.models.entered import Entered
 from tests.app.models.floor import Floor
 
 NewFloor = Callable[..., Floor]
+
+
+@pytest.fixture
+def entered() -> Entered:
+    """Nobody yet."""
+    return Entered()
 
 
 @pytest.fixture

@@ -2,24 +2,8 @@
 
 from functools import partial
 
-import pytest
-
 from app.models.gate import Gate
-
-
-class Entered:
-    """Who went through, in order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def __call__(self, name: str) -> None:
-        self.names.append(name)
-
-
-@pytest.fixture
-def entered() -> Entered:
-    return Entered()
+from tests.app.models.entered import Entered
 
 
 def test_readers_overlap(entered: Entered) -> None:

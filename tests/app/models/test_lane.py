@@ -6,21 +6,7 @@ import pytest
 
 from app.models.lane import Lane, LaneCounts, Yielding
 from domain.errors import QueueFullError
-
-
-class Entered:
-    """Who was let in, in order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def __call__(self, name: str) -> None:
-        self.names.append(name)
-
-
-@pytest.fixture
-def entered() -> Entered:
-    return Entered()
+from tests.app.models.entered import Entered
 
 
 def test_a_limit_of_n_admits_one_runner_and_n_waiters(entered: Entered) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import pytest
 from litestar.exceptions import LitestarDeprecationWarning
 
 from adapters.scripted.script import parse_script
@@ -51,6 +52,14 @@ def words(count: int, about: str = "a") -> str:
 def prompt_tokens(*texts: str) -> int:
     """How long the prompt of a conversation is: each message has a marker, and so has the answer to come."""
     return sum(1 + len(text.split()) for text in texts) + 1
+
+
+KEY = "a-key-of-mine"
+HUNDRED = words(100)
+READ = prompt_tokens(HUNDRED) + ANSWER_TOKENS
+"""What a turn that was asked a hundred words leaves."""
+
+both_ways = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
 
 
 class CountedSource:

@@ -8,19 +8,16 @@ from tests.app.scripts import ADD_1, Json, calling, entry
 from tests.app.sessions.services import (
     ADD_TOOL,
     ANSWER_TOKENS,
+    HUNDRED,
+    KEY,
+    READ,
     SCRIPT,
     Told,
+    both_ways,
     prompt_tokens,
     running,
     words,
 )
-
-both_ways = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
-
-KEY = "a-key-of-mine"
-HUNDRED = words(100)
-READ = prompt_tokens(HUNDRED) + ANSWER_TOKENS
-"""What a turn that was asked a hundred words leaves."""
 
 
 def told(cache: str, cached_tokens: int, *, stream: bool) -> Told:

@@ -11,20 +11,17 @@ from tests.app.scripts import Json
 from tests.app.sessions.services import (
     ADD_TOOL,
     ANSWER_TOKENS,
+    HUNDRED,
+    KEY,
+    READ,
     Told,
+    both_ways,
     cached_tokens,
     first_delta,
     prompt_tokens,
     running,
     words,
 )
-
-both_ways = pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
-
-KEY = "a-key-of-mine"
-HUNDRED = words(100)
-READ = prompt_tokens(HUNDRED) + ANSWER_TOKENS
-"""What a turn that was asked a hundred words leaves."""
 
 
 def said(role: str, text: str) -> Json:
