@@ -229,3 +229,13 @@ def test_a_client_that_leaves_the_queue_makes_room_for_the_next(tmp_path: Path) 
             until(lambda: waits(server, "alpha", 1))
 
         assert late.result().json()["output_text"] == "here"
+
+
+def test_a_request_that_is_wrong_is_refused_before_any_model_is_loaded(tmp_path: Path) -> None:
+    """G-006, R-011: its model would take a minute to load."""
+    script = saying("here", load_ms=60_000)
+    with served(tmp_path, {"alpha": script}) as server, server.http as http:
+        answer = http.post("/v1/responses", json={"model": "alpha", "input": "hi", "temperature": "hot"})
+
+        assert refused(answer, 400)["param"] == "temperature"
+        assert model(server, "alpha")["state"] == "declared"

@@ -137,7 +137,7 @@ async def test_a_model_that_cannot_be_loaded_refuses_and_keeps_nothing(tmp_path:
 
 
 async def test_a_continuation_counts_while_it_is_looked_up_and_a_miss_gives_all_back(tmp_path: Path) -> None:
-    """R-034, R-035, R-066, G-017: it is one unit of the budget, though it is in no lane yet."""
+    """R-034, R-035, R-066, R-125, G-017: it is one unit of the budget, though it is in no lane yet."""
     async with serving(tmp_path, {"alpha": ALPHA}, max_queue_depth_per_model=1) as service:
         running = await hanging(service, "alpha")
         reader = hold_look_ups(service)

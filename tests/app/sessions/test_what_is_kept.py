@@ -51,7 +51,7 @@ async def test_two_owners_share_nothing(asked_by: dict[str, str]) -> None:
 
 @both_ways
 async def test_two_salts_share_nothing(stream: bool) -> None:
-    """R-099: no salt, the empty one and any other are three."""
+    """R-099, R-401: no salt, the empty one and any other are three."""
     async with running() as service:
         salts: list[Json] = [{}, {"cache_salt": ""}, {"cache_salt": "s"}, {"cache_salt": "t"}]
 
