@@ -1,6 +1,7 @@
 """The turns that run at the moment, decoded together by one `BatchGenerator`.
 
-Everything here happens on the engine thread. One turn alone takes the same path as many.
+Everything here happens on the engine thread. One turn alone takes the same path as many. Those of a model
+that cannot be batched run one after the other, by a `SoloGenerator`.
 """
 
 import logging
@@ -15,8 +16,10 @@ from adapters.mlx.dialect import THINKING, Dialect
 from adapters.mlx.guide import GuidedLogits, MlxGuide
 from adapters.mlx.logprobs import LogprobReader
 from adapters.mlx.model import LoadedModel
-from adapters.mlx.runtime import ON_GPU, OPENBLAS, BatchGenerator, mx
+from adapters.mlx.outbox import Outbox
+from adapters.mlx.runtime import ON_GPU, OPENBLAS, BatchGenerator, mx, use_all_cores
 from adapters.mlx.sampling import Processor, penalties, sampler
+from adapters.mlx.solo import SoloGenerator
 from adapters.mlx.speech import Parse, Speech
 from adapters.mlx.toolparse import CallParser, read_forced
 from adapters.mlx.turn import LiveTurn
@@ -32,6 +35,9 @@ CONCURRENCY = 16
 # there without an OpenBLAS, 128 tokens of a small model would take 12 seconds.
 _CPU_STEP_TOKENS = 128 if OPENBLAS else 16
 PREFILL_STEP_TOKENS = 512 if ON_GPU else _CPU_STEP_TOKENS
+
+_SMALL_WEIGHT_BYTES = 16 * 2**20
+"""Weights that stay in a processor's own cache: one core has computed with them before others could join."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,14 @@ class Batch:
         self._network = model.network
         self._tokenizer = model.tokenizer
         self._concurrency = concurrency
+        self._small = model.weight_bytes <= _SMALL_WEIGHT_BYTES
+        self._batches = model.batches
         self._dialect = Dialect(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
         self._logprobs = LogprobReader(model.tokenizer)
         self._live: dict[int, _Seat] = {}
         self._waiting: set[int] = set()
+        self._outbox = Outbox()
         # Made by the first turn, as it belongs to the thread that computes.
         self._generator: Any = None
 
@@ -72,22 +81,26 @@ class Batch:
         assert guide is None or isinstance(guide, MlxGuide)
         begins_with = self._dialect.begins_with(submission.prompt.ids)
         speech = self._speech(submission, guide, begins_with)
-        turn = LiveTurn(submission, deliver, speech, self._tokenizer.detokenizer, submitted_s)
+        say = partial(self._outbox.put, deliver)
+        turn = LiveTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
         try:
             guided = self._guided(submission, guide, begins_with)
             uid = self._insert(submission, turn, guided)
         except Exception as error:
             turn.fail(error)
+            self._outbox.deliver()
             return
         self._live[uid] = _Seat(turn, guided, submission.sampling.top_logprobs)
         self._waiting.add(uid)
-        if len(self._live) > 1:
+        # Turns that take turns do not change each other's numbers.
+        if len(self._live) > 1 and self._concurrency > 1:
             for companion in self._live.values():
                 companion.turn.alone = False
 
     def step(self) -> None:
         """Read a piece of each waiting prompt and make one token of every answer."""
         with self._failing_together():
+            use_all_cores(wanted=not self._small)
             self._generator.prefill_step_size = self._piece_tokens()
             prompts, responses = self._generator.next()
             self._waiting.difference_update(prompt.uid for prompt in prompts if prompt.end_of_prompt)
@@ -114,11 +127,12 @@ class Batch:
         self._network = None
         for seat in self._cleared():
             seat.turn.cancel()
+        self._outbox.deliver()
 
     @contextmanager
     def _failing_together(self) -> Iterator[None]:
-        """If what is done raises, all turns end as failed. What was computing may then be half done, so the
-        next turn begins afresh.
+        """Afterwards the turns are told what came of it. If what is done raises, all of them end as failed:
+        what was computing may then be half done, so the next turn begins afresh.
         """
         try:
             yield
@@ -126,6 +140,8 @@ class Batch:
             _log.exception("the running turns failed")
             for seat in self._cleared():
                 seat.turn.fail(error)
+        finally:
+            self._outbox.deliver()
 
     def _cleared(self) -> list[_Seat]:
         """All turns that were live. None is afterwards, and nothing is kept of what was computed."""
@@ -172,6 +188,10 @@ class Batch:
         self._waiting.discard(uid)
 
     def _new_generator(self) -> Any:
+        if not self._batches:
+            return SoloGenerator(
+                self._network, stop_tokens=self._dialect.ends, prefill_step_size=PREFILL_STEP_TOKENS
+            )
         return BatchGenerator(
             self._network,
             stop_tokens=[[end] for end in self._dialect.ends],

@@ -24,7 +24,7 @@ class MlxCache:
     def common_prefix(self, prompt: TokenIds) -> int:
         """How many ids at the start of `prompt` need not be read again; at least one is left to read."""
         shared = min(tokens.common_prefix(self.ids, prompt), len(prompt) - 1)
-        return shared if self._trimmable or shared == len(self.ids) else 0
+        return shared if shared == len(self.ids) or self._can_be_cut(shared) else 0
 
     def first(self, count: int) -> list[Any]:
         """The layers as they were after `count` ids; the cache itself stays as it is.
@@ -34,6 +34,17 @@ class MlxCache:
         layers = deepcopy(self._layers)
         trim_prompt_cache(layers, len(self.ids) - count)
         return layers
+
+    def _can_be_cut(self, count: int) -> bool:
+        """Whether the layers still have all that the model, after `count` ids, would look at.
+
+        Llama 4's look back to the beginning of a chunk, and let go of what is a chunk's length behind them.
+        `trim` does not mind: it cuts what is there.
+        """
+        chunked = [layer for layer in self._layers if hasattr(layer, "start_position")]
+        return self._trimmable and all(
+            layer.start_position <= count // layer.chunk_size * layer.chunk_size for layer in chunked
+        )
 
     def size_bytes(self) -> int:
         """Memory that the layers hold."""

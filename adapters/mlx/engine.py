@@ -27,12 +27,13 @@ class MlxEngine:
 
     Args:
         thread: computes the turns; left out, the engine has one of its own.
-        concurrency: how many turns are decoded together at most.
+        concurrency: how many turns are decoded together at most; 1 if the model cannot be batched.
     """
 
     def __init__(
         self, model: LoadedModel, thread: EngineThread | None = None, concurrency: int = CONCURRENCY
     ) -> None:
+        concurrency = concurrency if model.batches else 1
         self._info = EngineInfo(
             model_fingerprint=model.model_fingerprint,
             tokenizer_fingerprint=model.tokenizer_fingerprint,

@@ -17,6 +17,9 @@ from adapters.mlx.runtime import (
 )
 from domain.errors import EngineError
 
+# Its last layers take the place of a token from the length of the cache; in a batch that counts the padding.
+_MISPLACED_IN_BATCHES = ("afm7",)
+
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
@@ -25,6 +28,7 @@ class LoadedModel:
     """A model ready to compute with: all its arrays are evaluated, so any one thread may take it over.
 
     `network` is an `mlx.nn.Module`, `tokenizer` a `TokenizerWrapper` of `mlx_lm`; both are untyped.
+    `batches` says whether `mlx_lm` computes several sequences of it together; else they take turns.
     """
 
     network: Any
@@ -34,6 +38,7 @@ class LoadedModel:
     context_window_tokens: int | None
     weight_bytes: int
     kv_bytes_per_token: int
+    batches: bool
 
 
 def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
@@ -43,8 +48,8 @@ def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
         hashes: of files, for the fingerprints; left out, all files are read.
 
     Raises:
-        EngineError: the folder is missing, incomplete or broken, wants code of its own to be run, has no
-            chat template, or is of a kind that cannot be batched.
+        EngineError: the folder is missing, incomplete or broken, wants code of its own to be run, or has no
+            chat template.
     """
     config = checked_config(folder)
     try:
@@ -64,8 +69,6 @@ def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
         raise EngineError(
             f"The model in {folder} has no chat template in tokenizer_config.json; use a chat model."
         )
-    if not all(hasattr(layer, "merge") for layer in make_prompt_cache(network)):
-        raise EngineError(f"The model in {folder} keeps a cache that mlx_lm cannot batch; use another model.")
     if not ON_GPU:
         _fit_to_cpu(network)
     _evaluate(network)
@@ -78,6 +81,7 @@ def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
         context_window_tokens=_context_window(config, tokenizer.model_max_length),
         weight_bytes=weight_bytes(network),
         kv_bytes_per_token=kv_bytes_per_token(network),
+        batches=_batches(network, config["model_type"]),
     )
 
 
@@ -116,6 +120,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise EngineError(f"{path} must hold a JSON object.")
     return content
+
+
+def _batches(network: Any, model_type: str) -> bool:
+    """Whether several sequences can be computed together, and each is then what it is alone."""
+    mergeable = all(hasattr(layer, "merge") for layer in make_prompt_cache(network))
+    return mergeable and model_type not in _MISPLACED_IN_BATCHES
 
 
 def _fit_to_cpu(network: Any) -> None:

@@ -12,21 +12,31 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-def _load_openblas() -> bool:
+def _load_openblas() -> ctypes.CDLL | None:
     """Put a system OpenBLAS before the reference BLAS that MLX brings on Linux: 40 times faster."""
     for name in ("libopenblas.so.0", "libopenblas.so"):
         with suppress(OSError):
-            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-            return True
-    return False
+            return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    return None
 
 
-# Threads of OpenBLAS wait for work by turning in circles, by default up to 2**26 ticks. With a small model
-# that takes more of the processor than the model itself. This makes it 2**16.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
+_openblas = _load_openblas() if sys.platform == "linux" else None
 
-OPENBLAS = sys.platform == "linux" and _load_openblas()
+OPENBLAS = _openblas is not None
 """Whether dense matrix products on this CPU are fast."""
+
+_CORES = _openblas.openblas_get_num_threads() if _openblas else 1
+
+
+def use_all_cores(*, wanted: bool) -> None:
+    """Whether OpenBLAS shares the next products out among all cores (or those its own settings name).
+
+    Its threads wait for work by turning in circles, which keeps a big model quick. With a small one, waiting
+    takes more of the processors than computing.
+    """
+    if _openblas:
+        _openblas.openblas_set_num_threads(_CORES if wanted else 1)
+
 
 if sys.platform == "linux":
     # On a CPU, compiled kernels save nothing, and the first use of each runs a C++ compiler.
@@ -97,4 +107,5 @@ __all__ = [
     "slow_because",
     "tree_flatten",
     "trim_prompt_cache",
+    "use_all_cores",
 ]

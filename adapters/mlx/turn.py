@@ -1,6 +1,5 @@
 """One turn while it runs: sampled tokens in, outputs out. What the tokens mean is for `Speech` to say."""
 
-import logging
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
@@ -14,13 +13,10 @@ from domain.ports import (
     End,
     EngineChunk,
     EngineFailed,
-    EngineOutput,
     FinishReason,
     Submission,
 )
 from domain.usage import Timing
-
-_log = logging.getLogger(__name__)
 
 
 class LiveTurn:
@@ -80,7 +76,7 @@ class LiveTurn:
         self._detokenizer.finalize()
         self._say(self._speech.receive(self._detokenizer.last_segment))
         self._say(self._speech.end())
-        self._send(
+        self._deliver(
             End(
                 finish_reason=self._finish_reason(reason),
                 text=self._speech.text,
@@ -99,11 +95,11 @@ class LiveTurn:
 
     def cancel(self, cache: MlxCache | None = None) -> None:
         """The turn was taken out before its end."""
-        self._send(Cancelled(cache))
+        self._deliver(Cancelled(cache))
 
     def fail(self, error: Exception) -> None:
         """The engine could not go on with the turn."""
-        self._send(EngineFailed(f"{type(error).__name__}: {error}"))
+        self._deliver(EngineFailed(f"{type(error).__name__}: {error}"))
 
     def _finish_reason(self, reason: str) -> FinishReason:
         if reason != "stop" and not self._speech.stopped:
@@ -112,14 +108,7 @@ class LiveTurn:
 
     def _say(self, chunks: Iterable[EngineChunk]) -> None:
         for chunk in chunks:
-            self._send(chunk)
-
-    def _send(self, output: EngineOutput) -> None:
-        try:
-            self._deliver(output)
-        except Exception:
-            # Whoever takes the outputs may break; the other turns of the batch must not suffer for it.
-            _log.exception("an output of turn %s could not be delivered", self.turn_id)
+            self._deliver(chunk)
 
     def _timing(self) -> Timing:
         return Timing(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.mlx.model import LoadedModel, load
+from adapters.mlx.runtime import make_prompt_cache
 
 Shape = tuple[int, ...]
 """Sequences, and tokens of each."""
@@ -18,6 +19,9 @@ class WatchedNetwork:
         self._network = network
         self._before = before
         self.layers = network.layers
+
+    def make_cache(self) -> Any:
+        return make_prompt_cache(self._network)
 
     def __call__(self, inputs: Any, cache: Any) -> Any:
         self._before(inputs.shape)

@@ -1,0 +1,198 @@
+"""Sequences one after the other, for a model that cannot be batched: a `BatchGenerator` with one place.
+
+It has the part of that interface which `Batch` uses, and keeps its rules, so that a turn does not notice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapters.mlx.runtime import make_prompt_cache, mx
+from adapters.mlx.sampling import Processor, Sampler
+
+# Layers that grow leave memory behind, which MLX keeps until it is told not to.
+_TOKENS_BETWEEN_CLEARINGS = 512
+
+
+@dataclass(frozen=True)
+class PromptRead:
+    """A piece of a prompt was read; after the one that is `end_of_prompt` come tokens."""
+
+    uid: int
+    end_of_prompt: bool
+
+
+@dataclass(frozen=True)
+class TokenMade:
+    """The next token of a sequence. `logprobs` are of the whole vocabulary, shape (V,).
+
+    With the last one comes what was read: `all_tokens`, prompt and answer to the last token, end tokens
+    included, and the layers after them.
+    """
+
+    uid: int
+    token: int
+    logprobs: mx.array
+    finish_reason: str | None = None
+    prompt_cache: list[Any] | None = None
+    all_tokens: list[int] | None = None
+
+
+class SoloGenerator:
+    """Computes the sequence that came first until it ends or is removed, then the next. One thread only.
+
+    Args:
+        stop_tokens: ids that end an answer.
+        prefill_step_size: how many tokens of a prompt a step reads; may be changed between steps.
+    """
+
+    def __init__(self, network: Any, *, stop_tokens: frozenset[int], prefill_step_size: int) -> None:
+        self.prefill_step_size = prefill_step_size
+        self._network = network
+        self._stop_tokens = stop_tokens
+        # In the order of their arrival; the first is the one that is computed.
+        self._sequences: dict[int, _Sequence] = {}
+        self._inserted = 0
+        # As BatchGenerator does: on a Mac, weights that may be paged out are slow to compute with.
+        limit_bytes: Any = mx.device_info().get("max_recommended_working_set_size")
+        self._old_wired_limit = None if limit_bytes is None else mx.set_wired_limit(limit_bytes)
+
+    def insert(
+        self,
+        prompts: Sequence[list[int]],
+        *,
+        max_tokens: Sequence[int],
+        caches: Sequence[list[Any] | None],
+        all_tokens: Sequence[list[int]],
+        samplers: Sequence[Sampler],
+        logits_processors: Sequence[Sequence[Processor]],
+    ) -> list[int]:
+        """Queue sequences; what they are known by from now on.
+
+        Args:
+            prompts: what is still to be read of each.
+            max_tokens: the longest answers.
+            caches: layers that have read `all_tokens` already; they are written to.
+
+        Raises:
+            ValueError: a prompt is empty or an answer may have no token; nothing is queued then.
+        """
+        if not all(prompts):
+            raise ValueError("A sequence has an empty prompt.")
+        if min(max_tokens) <= 0:
+            raise ValueError("A sequence's max_tokens must be > 0.")
+        uids = []
+        asked = zip(prompts, max_tokens, caches, all_tokens, samplers, logits_processors, strict=True)
+        for prompt, most, layers, ids, sampler, processors in asked:
+            self._sequences[self._inserted] = _Sequence(
+                network=self._network,
+                unread=list(prompt),
+                most_tokens=most,
+                layers=make_prompt_cache(self._network) if layers is None else layers,
+                ids=list(ids),
+                sampler=sampler,
+                processors=processors,
+            )
+            uids.append(self._inserted)
+            self._inserted += 1
+        return uids
+
+    def next(self) -> tuple[list[PromptRead], list[TokenMade]]:
+        """Read a piece of the first sequence's prompt or make its next token."""
+        if not self._sequences:
+            return [], []
+        uid, sequence = next(iter(self._sequences.items()))
+        if not sequence.answers:
+            return [PromptRead(uid, end_of_prompt=sequence.read(self.prefill_step_size))], []
+        token, logprobs = sequence.advance()
+        reason = "stop" if token in self._stop_tokens else "length" if sequence.is_used_up else None
+        if reason is None:
+            return [], [TokenMade(uid, token, logprobs)]
+        del self._sequences[uid]
+        return [], [TokenMade(uid, token, logprobs, reason, sequence.layers, sequence.ids)]
+
+    def remove(
+        self, uids: Sequence[int], *, return_prompt_caches: bool = False
+    ) -> dict[int, tuple[list[Any], list[int]]]:
+        """Take sequences out; if asked for, the layers of each and the ids they have read.
+
+        One that is not there, such as one that has ended, is passed over.
+        """
+        removed = {uid: self._sequences.pop(uid) for uid in uids if uid in self._sequences}
+        if not return_prompt_caches:
+            return {}
+        return {uid: (sequence.layers, sequence.ids) for uid, sequence in removed.items()}
+
+    def close(self) -> None:
+        """Let go of all sequences. Calling it twice is as good as once."""
+        self._sequences.clear()
+        if self._old_wired_limit is not None:
+            mx.synchronize()
+            mx.set_wired_limit(self._old_wired_limit)
+            self._old_wired_limit = None
+
+
+@dataclass
+class _Sequence:
+    """A prompt and its answer. At any time the layers have read exactly `ids`."""
+
+    network: Any
+    unread: list[int]
+    most_tokens: int
+    layers: list[Any]
+    ids: list[int]
+    sampler: Sampler
+    processors: Sequence[Processor]
+    made_tokens: int = 0
+    # The token that comes next, shape (1,), with its log probabilities, shape (V,); being computed.
+    _coming: tuple[mx.array, mx.array] | None = None
+    # `ids`, for the processors.
+    _context: mx.array = field(default_factory=lambda: mx.array([], dtype=mx.int32))
+
+    @property
+    def answers(self) -> bool:
+        """Whether the prompt is read."""
+        return not self.unread
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the answer is as long as it may be."""
+        return self.made_tokens >= self.most_tokens
+
+    def read(self, most_tokens: int) -> bool:
+        """Read a piece of the prompt; whether that was its end. The last token is a piece of its own."""
+        piece = self.unread[: max(1, min(most_tokens, len(self.unread) - 1))]
+        if len(self.unread) > 1:
+            self.network(mx.array([piece]), cache=self.layers)
+            mx.eval([layer.state for layer in self.layers])
+            mx.clear_cache()
+        else:
+            self._context = mx.array(self.ids, dtype=mx.int32)
+            self._begin_after(mx.array(piece))
+        self.ids += piece
+        del self.unread[: len(piece)]
+        return self.answers
+
+    def advance(self) -> tuple[int, mx.array]:
+        """The next token and its log probabilities. The one after it is computed in the meantime."""
+        assert self._coming is not None
+        token, logprobs = self._coming
+        # Also after the last one: what is kept of a sequence has read its end, which the next prompt repeats.
+        self._begin_after(token)
+        made: Any = token.item()
+        self.ids.append(made)
+        self.made_tokens += 1
+        if self.made_tokens % _TOKENS_BETWEEN_CLEARINGS == 0:
+            mx.clear_cache()
+        return made, logprobs
+
+    def _begin_after(self, token: mx.array) -> None:
+        """Begin to compute what comes after `token`, shape (1,), without waiting for it."""
+        logits = self.network(token[None], cache=self.layers)[:, -1, :]
+        if self.processors:
+            self._context = mx.concatenate([self._context, token.astype(mx.int32)])
+            for processor in self.processors:
+                logits = processor(self._context, logits)
+        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+        self._coming = self.sampler(logprobs), logprobs[0]
+        mx.async_eval(*self._coming, self._context)  # type: ignore[no-untyped-call]
