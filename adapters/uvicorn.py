@@ -18,7 +18,7 @@ from adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
 
-_EXTENSION = "turnlog.cut_off"
+_EXTENSION = "turnlog.connection"
 
 SURPLUS = 64
 """How many connections beyond the limit still get an answer that says so; any more are dropped."""
@@ -104,7 +104,7 @@ class CuttableProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort}}
+        self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort, "flow": self.flow}}
         self._header_bytes = 0
         self._wait("head", self.limits.head_timeout_s)
 
@@ -256,3 +256,9 @@ def cut_off(scope: Any) -> None:
     """Drop the connection of a request; under another server, nothing."""
     if extension := (scope.get("extensions") or {}).get(_EXTENSION):
         extension["abort"]()
+
+
+def may_wait(scope: Any) -> bool:
+    """Whether sending to a request's client may have to wait until it takes what was sent before."""
+    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    return extension is None or bool(extension["flow"].write_paused)

@@ -1,67 +1,111 @@
-"""The bridge between an engine's thread and the event loop: one turn's outputs, in order."""
+"""The bridge between engines' threads and the event loop: what all turns are told, in order."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from contextvars import copy_context
 
+from app.patience import Patience
 from domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
+_AT_ONCE = 64
+"""Outputs handed over before others of the loop have their turn, such as the readers of the frames."""
 
-class EngineStream:
-    """Takes outputs on the engine's thread and gives them on the loop it was made on.
 
-    Outputs that come faster than the loop turns cost it one wake-up together.
+class Arrivals:
+    """Takes the outputs of all turns on engines' threads, and hands them over on the loop.
+
+    An engine tells all turns of a batch at about the same time; those outputs cost the loop one wake-up.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._arrived: deque[EngineOutput] = deque()
-        self._wake_scheduled = False
-        self._news = asyncio.Event()
-        self._drop: Callable[[CacheHandle], None] | None = None
+        self._arrived: deque[tuple[EngineStream, EngineOutput]] = deque()
+        self._scheduled = False
+
+    def open(
+        self, take: Callable[[EngineOutput], None], drop: Callable[[CacheHandle], None]
+    ) -> "EngineStream":
+        """The stream of a new turn.
+
+        Args:
+            take: takes its outputs on the loop, in the context that this is called in.
+            drop: takes the handles of outputs that come when the stream is over.
+        """
+        return EngineStream(self, take, drop)
+
+    def put(self, stream: "EngineStream", output: EngineOutput) -> None:
+        """Take an output of a turn. Any thread; does not block."""
+        self._arrived.append((stream, output))
+        # The output is queued before the flag is read, so a hand-over that is under way will find it.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._scheduled = False
+        for _ in range(_AT_ONCE):
+            if not self._arrived:
+                return
+            stream, output = self._arrived.popleft()
+            stream.receive(output)
+        self._scheduled = True
+        self._loop.call_soon(self._hand_over)
+
+
+class EngineStream:
+    """One turn's outputs. It is over with the last of them, or when nobody waits for them any more."""
+
+    def __init__(
+        self, arrivals: Arrivals, take: Callable[[EngineOutput], None], drop: Callable[[CacheHandle], None]
+    ) -> None:
+        self._arrivals = arrivals
+        self._take = take
+        self._drop = drop
+        # What is logged of the turn says whose it is, although the engine's thread has called.
+        self._context = copy_context()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._patience: Patience | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
-        self._arrived.append(output)
-        if self._drop:
-            self.abandon(self._drop)  # as late as this, it has to go as well
-            return
-        # The output is queued before the flag is read, so a wake-up that is under way will find it.
-        if not self._wake_scheduled:
-            self._wake_scheduled = True
-            self._loop.call_soon_threadsafe(self._wake)
+        self._arrivals.put(self, output)
 
-    def abandon(self, drop: Callable[[CacheHandle], None]) -> None:
-        """Take no more outputs; the handles of those that still come are dropped."""
-        self._drop = drop
-        # Both threads may be here at once.
-        with suppress(IndexError):
-            while True:
-                self._discard(self._arrived.popleft(), drop)
-
-    def _discard(self, output: EngineOutput, drop: Callable[[CacheHandle], None]) -> None:
-        if isinstance(output, End | Cancelled) and output.cache is not None:
-            drop(output.cache)
-
-    def _wake(self) -> None:
-        self._wake_scheduled = False
-        self._news.set()
-
-    async def outputs(self, limit_s: float) -> AsyncIterator[EngineOutput]:
-        """The turn's outputs as they come; the last is an `EngineFinal`.
+    async def until_over(self, limit_s: float) -> None:
+        """Wait for the turn's last output to be taken.
 
         Raises:
-            TimeoutError: none came for `limit_s` seconds.
+            TimeoutError: no output came for `limit_s` seconds.
+            Exception: what taking an output raised.
         """
-        while True:
-            async with asyncio.timeout(limit_s):
-                await self._news.wait()
-            self._news.clear()
-            while self._arrived:
-                output = self._arrived.popleft()
-                yield output
-                if isinstance(output, EngineFinal):
-                    return
-            # Frames of this turn have piled up by now; let their readers have them.
-            await asyncio.sleep(0)
+        self._patience = Patience(limit_s, self._run_out)
+        try:
+            await self._over
+        finally:
+            self._patience.close()
+            # The engine may hold on to this stream for a while; the turn must not stay in memory for it.
+            self._take = _nobody
+
+    def receive(self, output: EngineOutput) -> None:
+        """Hand an output over. Event loop."""
+        if self._over.done():
+            if isinstance(output, End | Cancelled) and output.cache is not None:
+                self._drop(output.cache)
+            return
+        if self._patience:
+            self._patience.renew()
+        try:
+            self._context.run(self._take, output)
+        except Exception as error:
+            self._over.set_exception(error)
+        else:
+            if isinstance(output, EngineFinal):
+                self._over.set_result(None)
+
+    def _run_out(self) -> None:
+        if not self._over.done():
+            self._over.set_exception(TimeoutError())
+
+
+def _nobody(_: EngineOutput) -> None:
+    """Who takes the outputs of a stream that is over."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from app.patience import Patience
 from domain.events import CacheClass, FailureReason, ResponseCreated, ResponseEvent
 from domain.lifecycle import LifecycleEvent
 from domain.ports import Framer
@@ -32,8 +33,7 @@ class FrameLog:
             return
         self._frames += frames
         self._closed = closed
-        self._news.set()
-        self._news = asyncio.Event()
+        self._wake()
 
     async def read(self, start: int = 0, *, silence_s: float | None = None) -> AsyncIterator[list[bytes]]:
         """The frames from number `start` on, some at a time as they come, until the stream is closed.
@@ -43,25 +43,36 @@ class FrameLog:
         Args:
             silence_s: after how many seconds without a frame to give an empty list; None for never.
         """
-        while True:
-            if chunk := self._frames[start : start + _CHUNK_FRAMES]:
-                start += len(chunk)
-                yield chunk
-                if self._closed and start >= len(self._frames):
-                    return
-            elif self._closed:
-                start = len(self._frames) - 1
-            elif await self._silence(silence_s):
-                yield []
+        silent = False
 
-    async def _silence(self, limit_s: float | None) -> bool:
-        """Wait for news; whether there were none for `limit_s` seconds."""
+        def fall_silent() -> None:
+            nonlocal silent
+            silent = True
+            self._wake()
+
+        patience = Patience(silence_s, fall_silent)
         try:
-            async with asyncio.timeout(limit_s):
-                await self._news.wait()
-        except TimeoutError:
-            return True
-        return False
+            while True:
+                if chunk := self._frames[start : start + _CHUNK_FRAMES]:
+                    start += len(chunk)
+                    yield chunk
+                    if self._closed and start >= len(self._frames):
+                        return
+                    silent = False
+                    patience.renew()
+                elif self._closed:
+                    start = len(self._frames) - 1
+                elif silent:
+                    silent = False
+                    yield []
+                else:
+                    await self._news.wait()
+        finally:
+            patience.close()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 class LiveTurn:

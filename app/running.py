@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from app.engine_stream import EngineStream
+from app.engine_stream import Arrivals
 from app.live import LiveTurn
 from app.models import Entry, Models
 from app.models.memory import Claim
@@ -80,6 +80,7 @@ class Surroundings(NamedTuple):
 
     models: Models
     sessions: Sessions
+    arrivals: Arrivals
     observer: TurnObserver
     clock: Clock
     ids: IdSource
@@ -109,7 +110,9 @@ class TurnRun:
         self._plan = plan
         self._entry = entry
         self._session = session
-        self._models, self._sessions, self._observer, self._clock, ids, self._limits = surroundings
+        self._models, self._sessions, self._arrivals, self._observer, self._clock, ids, self._limits = (
+            surroundings
+        )
         self._watchdog = asyncio.timeout(None)
         self._memory: Claim | None = None
         self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
@@ -176,7 +179,7 @@ class TurnRun:
             truncated_messages=plan.truncated_messages,
         )
         self._record([started])
-        stream = EngineStream()
+        stream = self._arrivals.open(self._take, engine.drop)
         submission = Submission(
             turn_id=created.response_id,
             prompt=plan.prompt,
@@ -192,22 +195,16 @@ class TurnRun:
         try:
             async with self._watchdog:
                 self._turn.on_abort = self._stop_generation
-                async for output in stream.outputs(self._limits.token_s):
-                    self._take(output)
+                await stream.until_over(self._limits.token_s)
         except TimeoutError:
-            self._leave_engine(stream)
+            engine.cancel(created.response_id)
             log.exception(
                 "[responses] the engine of model %s hangs at %s", created.model, created.response_id
             )
             self._fail(self._turn.abort_reason or "engine_timeout")
         except BaseException:
-            self._leave_engine(stream)
+            engine.cancel(created.response_id)
             raise
-
-    def _leave_engine(self, stream: EngineStream) -> None:
-        """Go on without the engine; what it still says goes nowhere."""
-        stream.abandon(self._engine.drop)
-        self._engine.cancel(self._turn.response.id)
 
     def _stop_generation(self) -> None:
         """Have the engine end the turn at its next safe point, and do not wait for that too long."""

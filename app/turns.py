@@ -11,6 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from app.chains import Chains
+from app.engine_stream import Arrivals
 from app.live import LiveTurn
 from app.models import Entry, Lease, Models
 from app.persistence import Persistence
@@ -80,7 +81,7 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._sessions = sessions
-        self._surroundings = Surroundings(models, sessions, observer, clock, ids, limits)
+        self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
         self._strict = strict
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False

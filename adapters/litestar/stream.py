@@ -11,9 +11,9 @@ from typing import Any
 
 from litestar import Response
 from litestar.response.base import ASGIResponse
-from litestar.types import Receive, Scope, Send
+from litestar.types import Message, Receive, Scope, Send
 
-from adapters.uvicorn import cut_off
+from adapters.uvicorn import cut_off, may_wait
 
 log = logging.getLogger("turnlog")
 
@@ -72,17 +72,21 @@ class _ASGIFrameStream(ASGIResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._head})
         try:
-            if not await finishes_first(self._send_all(send), receive):
+            if not await finishes_first(self._send_all(scope, send), receive):
                 self._on_disconnect()
         except TimeoutError:
             log.warning("[responses] a reader that takes nothing is cut off")
             cut_off(scope)
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         async for chunk in self._chunks:
-            async with asyncio.timeout(self._drain_limit_s):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            # `send` yields only when the socket is full; a long replay must not hold up other streams.
+            message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
+            if may_wait(scope):
+                async with asyncio.timeout(self._drain_limit_s):
+                    await send(message)
+            else:
+                await send(message)
+            # A send that need not wait yields to nobody; a long re-tell must not hold up other streams.
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
