@@ -9,11 +9,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from app.sessions.pool import Answers
 from domain.conversation import (
+    Answers,
     Chain,
+    answers_among,
     conversation,
     effective_instructions,
+    placed,
     recorded_answers,
     replay,
     token_log,
@@ -35,13 +37,13 @@ log = logging.getLogger("turnlog")
 class Plan(Struct, frozen=True, kw_only=True):
     """A turn that can be accepted. `asked_ms` is when its request came.
 
-    `answers` are the messages of the conversation that the prompt has in the model's own ids.
+    `answers` are those of the conversation that the prompt has in the model's own ids.
     """
 
     instructions: str | None
     own: tuple[Message, ...]
     prompt: Prompt
-    answers: dict[Message, TokenIds]
+    answers: Answers
     record: PromptRecord
     truncated_messages: int
     output_budget_tokens: int
@@ -79,16 +81,16 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     guide = _compile_guide(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
-    known = dict(warm_answers) | recorded_answers(chain, engine.info.tokenizer_fingerprint)
-    answers = {message: known[message] for message in messages if message in known}
+    known = {**warm_answers, **recorded_answers(chain, engine.info.tokenizer_fingerprint)}
+    recorded = placed(known, messages)
     prompt, truncated = _fitting_prompt(
-        engine, messages, answers, toolbox, request, window_tokens=window_tokens
+        engine, messages, recorded, toolbox, request, window_tokens=window_tokens
     )
     return Plan(
         instructions=instructions,
         own=own,
         prompt=prompt,
-        answers=answers,
+        answers=answers_among(messages, recorded),
         record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
         truncated_messages=truncated,
         output_budget_tokens=_budget(window_tokens, len(prompt.ids), request.max_output_tokens),
@@ -116,17 +118,23 @@ def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolb
 def _fitting_prompt(
     engine: InferenceEngine,
     messages: list[Message],
-    answers: Answers,
+    recorded: Mapping[int, TokenIds],
     toolbox: Toolbox,
     request: TurnRequest,
     *,
     window_tokens: int | None,
 ) -> tuple[Prompt, int]:
-    """The prompt, and how many of the oldest messages had to be left out of it."""
+    """The prompt, and how many of the oldest messages had to be left out of it.
+
+    Args:
+        recorded: the ids of answers, by the index of their message.
+    """
+    leading = sum(message.role == "system" for message in messages[:1])
 
     def render(candidate: list[Message]) -> Prompt:
-        recorded = {index: answers[each] for index, each in enumerate(candidate) if each in answers}
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=recorded)
+        left_out = len(messages) - len(candidate)
+        kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
+        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
 
     def fits(prompt: Prompt) -> bool:
         return window_tokens is None or len(prompt.ids) < window_tokens

@@ -17,7 +17,7 @@ from app.models.memory import Claim
 from app.persistence import TurnLog
 from app.planning import Plan
 from app.sessions import Session, Sessions
-from domain.conversation import answer_of
+from domain.conversation import with_answer
 from domain.errors import BindingChangedError, ModelUnavailableError
 from domain.events import (
     FailureReason,
@@ -247,7 +247,7 @@ class TurnRun:
                 response.id,
                 handle,
                 ids=self._plan.prompt.ids + said,
-                answers=self._plan.answers | answer_of(response, said),
+                answers=with_answer(self._plan.answers, response, said),
             )
         else:
             self._engine.drop(handle)

@@ -1,6 +1,7 @@
 """From a chain of responses to what the model reads next (R-149 … R-158, R-179 … R-181, D-09)."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from domain.events import TurnCommitted
 from domain.inputs import join, piece_of
@@ -10,6 +11,12 @@ from domain.tokens import TokenIds, rebuild_prompt, unpack
 
 Chain = Sequence[Response]
 """Committed responses, oldest first, each continuing the one before it."""
+
+Answers = Mapping[Message, tuple[TokenIds, ...]]
+"""Answers with the ids in which the model wrote them: a text may be said again, and written otherwise.
+
+No ids stand for a time of which they are not known.
+"""
 
 
 def effective_instructions(requested: str | None, chain: Chain) -> str | None:
@@ -41,27 +48,56 @@ def replay(response: Response) -> list[Message]:
     return [*response.created.input, *join(piece_of(item) for item in response.items)]
 
 
-def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> dict[Message, TokenIds]:
+def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> Answers:
     """The answers of a chain with the ids in which the model wrote them, where these are known.
 
     Only those of the same tokenizer: the ids of another mean something else.
     """
-    answers: dict[Message, TokenIds] = {}
+    answers: Answers = {}
     for response in chain:
         ended, started = response.ended, response.started
-        if started and started.tokenizer_fingerprint == tokenizer_fingerprint:
-            packed = ended.output_ids if isinstance(ended, TurnCommitted) else None
-            answers |= answer_of(response, unpack(packed or b""))
+        known = started is not None and started.tokenizer_fingerprint == tokenizer_fingerprint
+        packed = ended.output_ids if known and isinstance(ended, TurnCommitted) else None
+        answers = with_answer(answers, response, unpack(packed or b""))
     return answers
 
 
-def answer_of(response: Response, ids: TokenIds) -> dict[Message, TokenIds]:
-    """The response's answer as the message that it is in the next prompt, with its ids.
+def with_answer(answers: Answers, response: Response, ids: TokenIds) -> Answers:
+    """The answers and the response's own, which came after them.
 
-    Empty if there are no ids, or if the answer is not one message.
+    It has to be one message in the next prompt; another has no place for ids.
     """
     said = join(piece_of(item) for item in response.items)
-    return {said[0]: ids} if ids and len(said) == 1 else {}
+    return {**answers, said[0]: (*answers.get(said[0], ()), ids)} if len(said) == 1 else answers
+
+
+def placed(answers: Answers, messages: Sequence[Message]) -> dict[int, TokenIds]:
+    """Where in a conversation the model's own ids stand, by the index of the message.
+
+    Each time a text was said has the ids of that time; one more than is known of, those of the last.
+    """
+    times: Counter[Message] = Counter()
+    found: dict[int, TokenIds] = {}
+    for index, message in enumerate(messages):
+        if ids := answers.get(message):
+            if now := ids[min(times[message], len(ids) - 1)]:
+                found[index] = now
+            times[message] += 1
+    return found
+
+
+def answers_among(messages: Sequence[Message], recorded: Mapping[int, TokenIds]) -> Answers:
+    """The answers of a conversation whose ids are known, each as often as it is there.
+
+    Args:
+        recorded: the ids by the index of the message, as `placed` finds them.
+    """
+    known = {messages[index] for index in recorded}
+    answers: dict[Message, tuple[TokenIds, ...]] = {}
+    for index, message in enumerate(messages):
+        if message in known:
+            answers[message] = (*answers.get(message, ()), recorded.get(index, ()))
+    return answers
 
 
 def token_log(chain: Chain) -> TokenIds:

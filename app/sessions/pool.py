@@ -3,13 +3,13 @@
 Synchronous, and the only place that keeps or drops a handle of an engine.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import NamedTuple, TypeVar
 
 from app.models.memory import Claim, Memory
-from domain.messages import Message
+from domain.conversation import Answers
 from domain.ports import CacheHandle, InferenceEngine, Prompt
 from domain.tokens import TokenIds
 
@@ -21,9 +21,6 @@ LEAST_SHARED_TOKENS = 64
 
 MOST_NAMES = 1_024
 """How many responses, and how many keys, lead to one cache; the oldest are forgotten."""
-
-Answers = Mapping[Message, TokenIds]
-"""Answers that were given, with the ids in which the model wrote them."""
 
 
 class Scope(NamedTuple):
@@ -50,7 +47,7 @@ class WarmCache:
     ids: TokenIds
     filed: dict[str, str | None] = field(default_factory=dict)
     keys: dict[tuple[str, str | None], None] = field(default_factory=dict)
-    answers: dict[Message, TokenIds] = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
     expires_ms: int = 0
     last_use: int = 0
     claim: Claim | None = None
@@ -73,14 +70,14 @@ class WarmCache:
     def take_names_of(self, other: "WarmCache") -> None:
         """Let the responses that lead to the other lead here."""
         self.filed = _newest(other.filed | self.filed)
-        self.answers = other.answers | self.answers
+        self.answers = {**other.answers, **self.answers}
         if self.ids == other.ids:
             self.keys = _newest(other.keys | self.keys)
 
     def stand_in_for(self, newer: "WarmCache") -> None:
         """Be found, and last, as the newer one would have been."""
         self.filed = _newest(self.filed | newer.filed)
-        self.answers = self.answers | newer.answers
+        self.answers = {**newer.answers, **self.answers}
         self.keys = _newest(self.keys | newer.keys)
         self.expires_ms = max(self.expires_ms, newer.expires_ms)
 
@@ -137,7 +134,7 @@ class WarmPool:
             best.last_use = next(self._uses)
         return best
 
-    def answers(self, scope: Scope, now_ms: int) -> dict[Message, TokenIds]:
+    def answers(self, scope: Scope, now_ms: int) -> Answers:
         """Every answer that is in a cache, with its ids."""
         return {said: ids for cache in self._alive(scope, now_ms) for said, ids in cache.answers.items()}
 

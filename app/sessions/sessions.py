@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from app.sessions.pool import LEAST_SHARED_TOKENS, Scope, WarmCache, WarmPool
 from app.sessions.prints import KeyPrints
+from domain.conversation import Answers
 from domain.events import CacheClass
-from domain.messages import Message
 from domain.ports import CacheHandle, Clock, InferenceEngine, Prompt
 from domain.tokens import TokenIds
 
@@ -55,7 +55,7 @@ class Sessions:
         """Whose caches a request may use."""
         return Scope(owner, self._prints.salt(salt), engine)
 
-    def answers(self, scope: Scope) -> dict[Message, TokenIds]:
+    def answers(self, scope: Scope) -> Answers:
         """The answers that the caches of a scope hold; a client that echoes one means these very ids."""
         return self.pool.answers(scope, self._clock.now_ms())
 
@@ -87,7 +87,7 @@ class Sessions:
         handle: CacheHandle,
         *,
         ids: TokenIds,
-        answers: dict[Message, TokenIds],
+        answers: Answers,
     ) -> None:
         """Keep what a committed turn has read and written (R-104).
 

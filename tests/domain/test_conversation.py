@@ -3,7 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from domain.conversation import conversation, effective_instructions, token_log
+from domain.conversation import (
+    answers_among,
+    conversation,
+    effective_instructions,
+    placed,
+    recorded_answers,
+    token_log,
+    with_answer,
+)
 from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
 from domain.messages import Image, Message, ToolCall
 from domain.response import Response, fold
@@ -141,3 +149,47 @@ def test_a_token_log_that_contradicts_itself_is_refused() -> None:
 
     with pytest.raises(ValueError, match="resp_0"):
         token_log([orphan])
+
+
+def said(text: str, ids: tuple[int, ...] | None, fingerprint: str | None = None) -> Response:
+    """A committed turn that answered with a text, and wrote it in these ids."""
+    started = STARTED if fingerprint is None else replace(STARTED, tokenizer_fingerprint=fingerprint)
+    committed = replace(COMMITTED, output_ids=None if ids is None else pack(ids))
+    response = fold([replace(CREATED, input=(HI,)), started, committed])
+    response.items = [MessageItem("msg_1", "completed", text)]
+    return response
+
+
+def test_a_text_that_was_said_again_has_the_ids_of_each_time() -> None:
+    """D-24: a prompt repeats what the model has written, also where it wrote one text in two ways."""
+    chain = [said("yes", (1, 2)), said("no", (3,)), said("yes", (4,))]
+    answers = recorded_answers(chain, STARTED.tokenizer_fingerprint)
+    messages = conversation("Be kind.", chain, [BYE])
+
+    assert placed(answers, messages) == {2: (1, 2), 4: (3,), 6: (4,)}
+
+
+@pytest.mark.parametrize("unknown", [said("yes", None), said("yes", (9,), fingerprint="other")])
+def test_a_time_whose_ids_are_not_known_keeps_its_place(unknown: Response) -> None:
+    chain = [said("yes", (1,)), unknown, said("yes", (4,))]
+    answers = recorded_answers(chain, STARTED.tokenizer_fingerprint)
+
+    assert placed(answers, conversation(None, chain, [])) == {1: (1,), 5: (4,)}
+
+
+def test_a_text_that_is_echoed_more_often_than_it_was_said_has_the_ids_of_the_last_time() -> None:
+    yes = Message("assistant", "yes")
+
+    assert placed({yes: ((1,), (2,))}, [HI, yes, HI, yes, HI, yes]) == {1: (1,), 3: (2,), 5: (2,)}
+
+
+def test_the_answers_of_a_shorter_conversation_are_those_it_has() -> None:
+    """A branch knows nothing of what is said later in the other one."""
+    yes, no = Message("assistant", "yes"), Message("assistant", "no")
+    known = {yes: ((1,), (2,)), no: ((3,),)}
+    branch = [HI, yes, BYE]
+
+    answers = answers_among(branch, placed(known, branch))
+
+    assert answers == {yes: ((1,),)}
+    assert with_answer(answers, said("yes", (7,)), (7,)) == {yes: ((1,), (7,))}
