@@ -13,13 +13,12 @@ _AT_ONCE = 64
 
 
 class Arrivals:
-    """Takes the outputs of all turns on engines' threads, and hands them over on the loop.
+    """Takes the outputs of all turns on engines' threads, and hands them over on the one loop of the turns.
 
     An engine tells all turns of a batch at about the same time; those outputs cost the loop one wake-up.
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._arrived: deque[tuple[EngineStream, EngineOutput]] = deque()
         self._scheduled = False
 
@@ -40,7 +39,7 @@ class Arrivals:
         # The output is queued before the flag is read, so a hand-over that is under way will find it.
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon_threadsafe(self._hand_over)
+            stream.loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
         self._scheduled = False
@@ -50,7 +49,7 @@ class Arrivals:
             stream, output = self._arrived.popleft()
             stream.receive(output)
         self._scheduled = True
-        self._loop.call_soon(self._hand_over)
+        asyncio.get_running_loop().call_soon(self._hand_over)
 
 
 class EngineStream:
@@ -59,12 +58,13 @@ class EngineStream:
     def __init__(
         self, arrivals: Arrivals, take: Callable[[EngineOutput], None], drop: Callable[[CacheHandle], None]
     ) -> None:
+        self.loop = asyncio.get_running_loop()
         self._arrivals = arrivals
         self._take = take
         self._drop = drop
         # What is logged of the turn says whose it is, although the engine's thread has called.
         self._context = copy_context()
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over: asyncio.Future[None] = self.loop.create_future()
         self._patience: Patience | None = None
 
     def deliver(self, output: EngineOutput) -> None:

@@ -1,7 +1,7 @@
 """A turn while it is being told: its response in memory and the frames its readers have not all read yet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from app.patience import Patience
 from domain.events import CacheClass, FailureReason, ResponseCreated, ResponseEvent
@@ -35,7 +35,9 @@ class FrameLog:
         self._closed = closed
         self._wake()
 
-    async def read(self, start: int = 0, *, silence_s: float | None = None) -> AsyncIterator[list[bytes]]:
+    async def read(
+        self, start: int = 0, *, silence_s: float | None = None
+    ) -> AsyncGenerator[list[bytes], None]:
         """The frames from number `start` on, some at a time as they come, until the stream is closed.
 
         Past the last frame it gives the terminal again, so that a resumed reader always learns the end.

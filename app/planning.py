@@ -13,6 +13,7 @@ from domain.conversation import (
     Answers,
     Chain,
     answers_among,
+    completed,
     conversation,
     effective_instructions,
     placed,
@@ -81,8 +82,8 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     guide = _compile_guide(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
-    known = {**warm_answers, **recorded_answers(chain, engine.info.tokenizer_fingerprint)}
-    recorded = placed(known, messages)
+    told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
+    recorded = placed(completed(told, warm_answers), messages)
     prompt, truncated = _fitting_prompt(
         engine, messages, recorded, toolbox, request, window_tokens=window_tokens
     )

@@ -25,7 +25,6 @@ from domain.events import (
     ResponseCreated,
     ResponseEvent,
     TurnCommitted,
-    TurnFailed,
 )
 from domain.ports import (
     CacheHandle,
@@ -37,10 +36,11 @@ from domain.ports import (
     Exhausted,
     IdSource,
     InferenceEngine,
+    Spent,
     Submission,
 )
 from domain.response import Response
-from domain.turn import TurnAssembler, epilogue
+from domain.turn import TurnAssembler, epilogue, failure
 from domain.usage import Timing
 
 log = logging.getLogger("turnlog")
@@ -198,10 +198,13 @@ class TurnRun:
                 await stream.until_over(self._limits.token_s)
         except TimeoutError:
             engine.cancel(created.response_id)
-            log.exception(
-                "[responses] the engine of model %s hangs at %s", created.model, created.response_id
-            )
-            self._fail(self._turn.abort_reason or "engine_timeout")
+            if stopped := self._turn.abort_reason:
+                log.warning("[responses] the engine takes long to let go of %s", created.response_id)
+            else:
+                log.exception(
+                    "[responses] the engine of model %s hangs at %s", created.model, created.response_id
+                )
+            self._fail(stopped or "engine_timeout")
         except BaseException:
             engine.cancel(created.response_id)
             raise
@@ -209,7 +212,8 @@ class TurnRun:
     def _stop_generation(self) -> None:
         """Have the engine end the turn at its next safe point, and do not wait for that too long."""
         self._engine.cancel(self._turn.response.id)
-        self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
+        if not self._watchdog.expired():
+            self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
 
     def _take(self, output: EngineOutput) -> None:
         match output:
@@ -217,18 +221,18 @@ class TurnRun:
                 pass  # the store has refused the turn; what the engine still says comes too late
             case End():
                 self._record(self._assembler.finish(output, self._timing(output), self._clock.now_ms()))
-            case EngineFailed(message=message):
+            case EngineFailed(message=message, spent=spent):
                 # Without the engine's own words, which may quote a prompt; the event has them.
                 log.error(
                     "[responses] the engine of model %s failed at %s",
                     self._turn.response.created.model,
                     self._turn.response.id,
                 )
-                self._fail("error", message)
+                self._fail("error", message, spent)
             case Exhausted():
                 self._fail("stream_exhausted")
-            case Cancelled():
-                self._fail(self._turn.abort_reason or "cancelled")
+            case Cancelled(spent=spent):
+                self._fail(self._turn.abort_reason or "cancelled", spent=spent)
             case chunk:
                 self._record(self._assembler.receive(chunk, self._clock.now_ms()))
         if isinstance(output, End | Cancelled) and output.cache is not None:
@@ -252,12 +256,12 @@ class TurnRun:
         else:
             self._engine.drop(handle)
 
-    def _timing(self, end: End) -> Timing:
+    def _timing(self, spent: Spent) -> Timing:
         """The engine's own times and the waits before it (R-343)."""
         response = self._turn.response
         assert response.started
         return replace(
-            end.timing,
+            spent.timing,
             queue_ms=float(response.started.at_ms - response.created.at_ms),
             pre_inference_ms=float(response.started.at_ms - self._plan.asked_ms),
         )
@@ -274,8 +278,9 @@ class TurnRun:
         else:
             self._log.keep(events)
 
-    def _fail(self, reason: FailureReason, message: str | None = None) -> None:
+    def _fail(self, reason: FailureReason, message: str | None = None, spent: Spent | None = None) -> None:
         if self._turn.response.ended is not None:
             return  # the store has refused the turn, and its client was told
-        failed = TurnFailed(at_ms=self._clock.now_ms(), reason=reason, message=message or _MESSAGES[reason])
+        timing = self._timing(spent) if spent else None
+        failed = failure(reason, message or _MESSAGES[reason], self._clock.now_ms(), spent, timing)
         self._record(epilogue(self._turn.response, failed))

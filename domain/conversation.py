@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from domain.events import TurnCommitted
 from domain.inputs import join, piece_of
@@ -53,22 +54,39 @@ def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> Answers:
 
     Only those of the same tokenizer: the ids of another mean something else.
     """
-    answers: Answers = {}
+    said: list[tuple[Message, TokenIds]] = []
     for response in chain:
         ended, started = response.ended, response.started
         known = started is not None and started.tokenizer_fingerprint == tokenizer_fingerprint
         packed = ended.output_ids if known and isinstance(ended, TurnCommitted) else None
-        answers = with_answer(answers, response, unpack(packed or b""))
-    return answers
+        said += [(message, ()) for message in response.created.input]
+        said += _answer(response, unpack(packed or b""))
+    return _with({}, said)
 
 
 def with_answer(answers: Answers, response: Response, ids: TokenIds) -> Answers:
-    """The answers and the response's own, which came after them.
+    """The answers and, after them, the response's own."""
+    return _with(answers, _answer(response, ids))
 
-    It has to be one message in the next prompt; another has no place for ids.
+
+def answers_among(messages: Sequence[Message], recorded: Mapping[int, TokenIds]) -> Answers:
+    """The answers of a conversation, each as often as it is there.
+
+    Args:
+        recorded: the ids by the index of the message, as `placed` finds them.
     """
-    said = join(piece_of(item) for item in response.items)
-    return {**answers, said[0]: (*answers.get(said[0], ()), ids)} if len(said) == 1 else answers
+    return _with({}, [(message, recorded.get(index, ())) for index, message in enumerate(messages)])
+
+
+def completed(answers: Answers, others: Answers) -> Answers:
+    """The answers; where ids of a time are not known, those that the others have for it."""
+    return {
+        message: tuple(
+            known or other
+            for known, other in zip_longest(answers.get(message, ()), others.get(message, ()), fillvalue=())
+        )
+        for message in (*answers, *others)
+    }
 
 
 def placed(answers: Answers, messages: Sequence[Message]) -> dict[int, TokenIds]:
@@ -86,18 +104,19 @@ def placed(answers: Answers, messages: Sequence[Message]) -> dict[int, TokenIds]
     return found
 
 
-def answers_among(messages: Sequence[Message], recorded: Mapping[int, TokenIds]) -> Answers:
-    """The answers of a conversation whose ids are known, each as often as it is there.
+def _answer(response: Response, ids: TokenIds) -> list[tuple[Message, TokenIds]]:
+    """The response's answer as the message that it is in the next prompt; ids say all of it, or nothing."""
+    said = join(piece_of(item) for item in response.items)
+    return [(message, ids if len(said) == 1 else ()) for message in said]
 
-    Args:
-        recorded: the ids by the index of the message, as `placed` finds them.
-    """
-    known = {messages[index] for index in recorded}
-    answers: dict[Message, tuple[TokenIds, ...]] = {}
-    for index, message in enumerate(messages):
-        if message in known:
-            answers[message] = (*answers.get(message, ()), recorded.get(index, ()))
-    return answers
+
+def _with(answers: Answers, said: Sequence[tuple[Message, TokenIds]]) -> Answers:
+    """The answers, and what was said after them."""
+    found = dict(answers)
+    for message, ids in said:
+        if message.role == "assistant":
+            found[message] = (*found.get(message, ()), ids)
+    return found
 
 
 def token_log(chain: Chain) -> TokenIds:

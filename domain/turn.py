@@ -6,11 +6,12 @@ offered only once the turn is committed. `epilogue` ends a turn that goes no fur
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
 from domain.events import (
+    FailureReason,
     ItemClosed,
     ItemExtended,
     ItemOpened,
@@ -31,7 +32,7 @@ from domain.items import (
     MessageItem,
     ReasoningItem,
 )
-from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
+from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, Spent, TextChunk
 from domain.response import OpenItem, Response
 from domain.tags import Eraser, TagBuffer, overlap
 from domain.tokens import pack
@@ -89,13 +90,7 @@ class TurnAssembler:
         if not self._parallel_calls:
             calls = calls[:1]
         status: Outcome = "incomplete" if end.finish_reason == "length" else "completed"
-        usage = Usage(
-            input_tokens=end.prompt_tokens,
-            output_tokens=end.output_tokens,
-            cached_tokens=end.cached_tokens,
-            reasoning_tokens=end.reasoning_tokens,
-        )
-        output_ids = None if end.output_ids is None else pack(end.output_ids)
+        told = _told(end, timing)
 
         events = self._say(self._tags.flush(), at_ms)
         events += self._close_reasoning(end.thinking, at_ms)
@@ -105,19 +100,13 @@ class TurnAssembler:
                 at_ms=at_ms,
                 reason="finish_reason_error",
                 message="the engine ended the turn with an error",
-                usage=usage,
-                timing=timing,
                 calls=tuple(self._call_items(calls, "incomplete")),
-                output_ids=output_ids,
-                alone=end.alone,
+                **told,
             )
             return [*events, failed]
         for item in self._call_items(calls, "completed"):
             events += self._offer(item, at_ms)
-        committed = TurnCommitted(
-            at_ms=at_ms, status=status, usage=usage, timing=timing, output_ids=output_ids, alone=end.alone
-        )
-        return [*events, committed]
+        return [*events, TurnCommitted(at_ms=at_ms, status=status, **told)]
 
     def _think(self, text: str, at_ms: int) -> Events:
         if not text:
@@ -206,6 +195,34 @@ class TurnAssembler:
         open_item = OpenItem(self._items_opened, item)
         self._items_opened += 1
         return open_item, ItemOpened(at_ms=at_ms, output_index=open_item.output_index, item=item)
+
+
+def failure(
+    reason: FailureReason, message: str, at_ms: int, spent: Spent | None = None, timing: Timing | None = None
+) -> TurnFailed:
+    """The event of a turn that its engine did not bring to an end; what was spent stays visible (R-323).
+
+    Args:
+        spent: what the engine said of it, if it said anything.
+        timing: as for `TurnAssembler.finish`; left out, the engine's own.
+    """
+    told = _told(spent, timing or spent.timing) if spent else {}
+    return TurnFailed(at_ms=at_ms, reason=reason, message=message, **told)
+
+
+def _told(spent: Spent, timing: Timing) -> dict[str, Any]:
+    """What the last event of a turn says of its cost."""
+    return {
+        "usage": Usage(
+            input_tokens=spent.prompt_tokens,
+            output_tokens=spent.output_tokens,
+            cached_tokens=spent.cached_tokens,
+            reasoning_tokens=spent.reasoning_tokens,
+        ),
+        "timing": timing,
+        "output_ids": None if spent.output_ids is None else pack(spent.output_ids),
+        "alone": spent.alone,
+    }
 
 
 def _begun(done: CallItem) -> CallItem:

@@ -6,7 +6,8 @@ alone never learns of a disconnect (design.md, traps).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from litestar import Response
@@ -38,7 +39,7 @@ class FrameStream(Response[None]):
 
     def __init__(
         self,
-        chunks: AsyncIterator[bytes],
+        chunks: AsyncGenerator[bytes, None],
         *,
         drain_limit_s: float,
         on_disconnect: Callable[[], None] = lambda: None,
@@ -57,7 +58,7 @@ class FrameStream(Response[None]):
 class _ASGIFrameStream(ASGIResponse):
     def __init__(
         self,
-        chunks: AsyncIterator[bytes],
+        chunks: AsyncGenerator[bytes, None],
         drain_limit_s: float,
         on_disconnect: Callable[[], None],
         headers: dict[str, str],
@@ -79,15 +80,16 @@ class _ASGIFrameStream(ASGIResponse):
             cut_off(scope)
 
     async def _send_all(self, scope: Scope, send: Send) -> None:
-        async for chunk in self._chunks:
-            message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-            if may_wait(scope):
-                async with asyncio.timeout(self._drain_limit_s):
+        async with aclosing(self._chunks) as chunks:
+            async for chunk in chunks:
+                message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
+                if may_wait(scope):
+                    async with asyncio.timeout(self._drain_limit_s):
+                        await send(message)
+                else:
                     await send(message)
-            else:
-                await send(message)
-            # A send that need not wait yields to nobody; a long re-tell must not hold up other streams.
-            await asyncio.sleep(0)
+                # A send that need not wait yields to nobody; a long re-tell must not hold up other streams.
+                await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

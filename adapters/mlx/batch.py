@@ -22,7 +22,7 @@ from adapters.mlx.sampling import Processor, penalties, sampler
 from adapters.mlx.solo import SoloGenerator
 from adapters.mlx.speech import Parse, Speech
 from adapters.mlx.toolparse import CallParser, read_forced
-from adapters.mlx.turn import LiveTurn
+from adapters.mlx.turn import LiveTurn, failed
 from domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
@@ -77,20 +77,14 @@ class Batch:
 
     def start(self, submission: Submission, deliver: Deliver, submitted_s: float) -> None:
         """Put a turn into the batch. One that cannot be run fails by itself."""
-        guide = submission.guide
-        assert guide is None or isinstance(guide, MlxGuide)
-        begins_with = self._dialect.begins_with(submission.prompt.ids)
-        speech = self._speech(submission, guide, begins_with)
         say = partial(self._outbox.put, deliver)
-        turn = LiveTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
         try:
-            guided = self._guided(submission, guide, begins_with)
-            uid = self._insert(submission, turn, guided)
+            uid, seat = self._seated(submission, say, submitted_s)
         except Exception as error:
-            turn.fail(error)
+            say(failed(error))
             self._outbox.deliver()
             return
-        self._live[uid] = _Seat(turn, guided, submission.sampling.top_logprobs)
+        self._live[uid] = seat
         self._waiting.add(uid)
         # Turns that take turns do not change each other's numbers.
         if len(self._live) > 1 and self._concurrency > 1:
@@ -201,6 +195,16 @@ class Batch:
             # One stream for all that this thread computes, so that nothing waits for another stream.
             stream=mx.default_stream(mx.default_device()),
         )
+
+    def _seated(self, submission: Submission, say: Deliver, submitted_s: float) -> tuple[int, _Seat]:
+        guide = submission.guide
+        assert guide is None or isinstance(guide, MlxGuide)
+        begins_with = self._dialect.begins_with(submission.prompt.ids)
+        speech = self._speech(submission, guide, begins_with)
+        turn = LiveTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
+        guided = self._guided(submission, guide, begins_with)
+        uid = self._insert(submission, turn, guided)
+        return uid, _Seat(turn, guided, submission.sampling.top_logprobs)
 
     def _speech(self, submission: Submission, guide: MlxGuide | None, begins_with: str) -> Speech:
         parse: Parse | None = None

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
+from msgspec.structs import asdict
+
 from adapters.mlx.cache import MlxCache
 from adapters.mlx.speech import Speech
 from domain.items import Logprob
@@ -14,6 +16,7 @@ from domain.ports import (
     EngineChunk,
     EngineFailed,
     FinishReason,
+    Spent,
     Submission,
 )
 from domain.usage import Timing
@@ -82,24 +85,18 @@ class LiveTurn:
                 text=self._speech.text,
                 thinking=self._speech.thought,
                 tool_calls=self._speech.calls,
-                prompt_tokens=self._prompt_tokens,
-                output_tokens=len(self._output_ids),
-                cached_tokens=self._cached_tokens,
-                reasoning_tokens=self._reasoning_tokens,
-                timing=self._timing(),
-                output_ids=tuple(self._output_ids),
-                alone=self.alone,
                 cache=cache,
+                **asdict(self._spent()),
             )
         )
 
     def cancel(self, cache: MlxCache | None = None) -> None:
         """The turn was taken out before its end."""
-        self._deliver(Cancelled(cache))
+        self._deliver(Cancelled(cache, self._spent()))
 
     def fail(self, error: Exception) -> None:
         """The engine could not go on with the turn."""
-        self._deliver(EngineFailed(f"{type(error).__name__}: {error}"))
+        self._deliver(failed(error, self._spent()))
 
     def _finish_reason(self, reason: str) -> FinishReason:
         if reason != "stop" and not self._speech.stopped:
@@ -110,7 +107,20 @@ class LiveTurn:
         for chunk in chunks:
             self._deliver(chunk)
 
+    def _spent(self) -> Spent:
+        return Spent(
+            prompt_tokens=self._prompt_tokens,
+            output_tokens=len(self._output_ids),
+            cached_tokens=self._cached_tokens,
+            reasoning_tokens=self._reasoning_tokens,
+            timing=self._timing(),
+            output_ids=tuple(self._output_ids),
+            alone=self.alone,
+        )
+
     def _timing(self) -> Timing:
+        if not self._output_ids:
+            return Timing()
         return Timing(
             first_token_ms=(self._first_s - self._submitted_s) * 1000,
             prefill_tokens_per_s=_rate(
@@ -119,6 +129,11 @@ class LiveTurn:
             # The first token comes out of the prefill.
             decode_tokens_per_s=_rate(len(self._output_ids) - 1, self._last_s - self._first_s),
         )
+
+
+def failed(error: Exception, spent: Spent | None = None) -> EngineFailed:
+    """How an engine tells that something raised."""
+    return EngineFailed(f"{type(error).__name__}: {error}", spent)
 
 
 def _rate(count: int, seconds: float) -> float | None:

@@ -1,7 +1,7 @@
 """An export as an answer over HTTP: the log is read on a thread of its own, a chunk at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ class Export:
         """
         await self._on_thread(self._open)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The lines of the export, some at a time."""
         while chunk := await self._on_thread(lambda: next(self._chunks, b"")):
             yield chunk

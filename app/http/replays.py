@@ -1,6 +1,6 @@
 """The route of replays: run a turn again, tell it again, or check it."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -85,7 +85,7 @@ def _told_again(original: Original, body: ReplayBody) -> Response[Any]:
     return FrameStream(told, drain_limit_s=drain_limit_s())
 
 
-async def _frames(original: Original, *, original_pace: bool) -> AsyncIterator[bytes]:
+async def _frames(original: Original, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
     framer = Framer()
     async for event in paced(original.events, original_pace=original_pace):
         if frames := framer.receive(event):

@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -90,15 +91,16 @@ def session_headers(turn: LiveTurn, *, stream: bool) -> dict[str, str]:
 
 async def tell(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
     number = start - 1
-    async for told in log.read(start, silence_s=heartbeat_s):
-        if not told:
-            yield heartbeat(log[1], number)
-            continue
-        number += len(told)
-        yield b"".join(obfuscate(frame, secrets.choice) for frame in told) if obfuscated else b"".join(told)
+    async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
+        async for told in chunks:
+            if not told:
+                yield heartbeat(log[1], number)
+                continue
+            number += len(told)
+            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in told)
 
 
 @get("/v1/responses")

@@ -136,7 +136,8 @@ class WarmPool:
 
     def answers(self, scope: Scope, now_ms: int) -> Answers:
         """Every answer that is in a cache, with its ids."""
-        return {said: ids for cache in self._alive(scope, now_ms) for said, ids in cache.answers.items()}
+        answers = (item for cache in self._alive(scope, now_ms) for item in cache.answers.items())
+        return {said: ids for said, ids in answers if any(ids)}
 
     def put(self, cache: WarmCache) -> None:
         """Keep a cache, in place of those it covers; it is dropped if there is no room even so."""

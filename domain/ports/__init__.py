@@ -28,6 +28,7 @@ from domain.ports.engine import (
     JsonGuide,
     Prompt,
     ReasoningChunk,
+    Spent,
     Submission,
     TextChunk,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "Prompt",
     "ReasoningChunk",
     "Retains",
+    "Spent",
     "Submission",
     "TextChunk",
 ]

@@ -72,7 +72,22 @@ class EngineCall(Struct, frozen=True):
     status: str = "ok"
 
 
-class End(Struct, frozen=True, kw_only=True):
+class Spent(Struct, frozen=True, kw_only=True):
+    """What an engine has read and written for a turn, and in what time.
+
+    `output_ids` are all sampled ids, `alone` says whether the turn was computed without others beside it.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None = None
+    reasoning_tokens: int = 0
+    timing: Timing = Timing()
+    output_ids: TokenIds | None = None
+    alone: bool | None = None
+
+
+class End(Spent, frozen=True, kw_only=True):
     """The engine is done with a turn. `text` and `thinking` are authoritative over the chunks.
 
     `cache` is what the engine now knows of prompt and answer; whoever takes it must `drop` it.
@@ -80,22 +95,16 @@ class End(Struct, frozen=True, kw_only=True):
 
     finish_reason: FinishReason
     text: str
-    prompt_tokens: int
-    output_tokens: int
     thinking: str | None = None
     tool_calls: tuple[EngineCall, ...] = ()
-    cached_tokens: int | None = None
-    reasoning_tokens: int = 0
-    timing: Timing = Timing()
-    output_ids: TokenIds | None = None
-    alone: bool | None = None
     cache: CacheHandle | None = None
 
 
 class EngineFailed(Struct, frozen=True):
-    """Something raised in the engine; the turn is over."""
+    """Something raised in the engine; the turn is over. `spent` is what it had come to, if that is known."""
 
     message: str
+    spent: Spent | None = None
 
 
 class Exhausted(Struct, frozen=True):
@@ -103,9 +112,13 @@ class Exhausted(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The turn was cancelled and is over. `cache` is what had been read so far, if it is worth keeping."""
+    """The turn was cancelled and is over.
+
+    `cache` is what had been read so far, if it is worth keeping; `spent` what the turn had come to, if known.
+    """
 
     cache: CacheHandle | None = None
+    spent: Spent | None = None
 
 
 EngineChunk = TextChunk | ReasoningChunk

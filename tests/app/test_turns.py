@@ -20,9 +20,19 @@ from domain.errors import (
 )
 from domain.events import PersistHardTimedOut, TurnCommitted, TurnFailed, TurnPersisted
 from domain.lifecycle import Status
-from domain.ports import CacheHandle, Cancelled, Deliver, EngineOutput, Submission
+from domain.ports import (
+    CacheHandle,
+    Cancelled,
+    Deliver,
+    EngineFailed,
+    EngineOutput,
+    Spent,
+    Submission,
+    TextChunk,
+)
 from domain.response import api_status, fold_stored
-from domain.tokens import rebuild_prompt
+from domain.tokens import pack, rebuild_prompt
+from domain.usage import Timing, Usage
 from tests.app.scripts import HELLO, entry
 from tests.app.services import Held, RefusingJournal, asked, running
 
@@ -293,6 +303,48 @@ async def test_a_turn_that_breaks_is_not_played_on_for_nobody(tmp_path: Path) ->
         assert engine.handle
         with pytest.raises(ValueError, match="dropped"):
             engine.drop(engine.handle)
+
+
+SPENT = Spent(
+    prompt_tokens=7,
+    output_tokens=2,
+    cached_tokens=3,
+    timing=Timing(first_token_ms=5.0),
+    output_ids=(4, 5),
+    alone=True,
+)
+
+
+class CountingEngine(ScriptedEngine):
+    """Ends each turn in another way than by itself, and says what it has spent."""
+
+    def __init__(self, final: EngineFailed | Cancelled) -> None:
+        super().__init__(Script(turns=()))
+        self._final = final
+
+    def submit(self, submission: Submission, deliver: Deliver) -> None:
+        """Say something, and end."""
+        deliver(TextChunk("Hel"))
+        deliver(self._final)
+
+
+@pytest.mark.parametrize("final", [EngineFailed("it broke", SPENT), Cancelled(spent=SPENT)])
+async def test_what_a_failed_turn_has_spent_is_in_its_log(
+    tmp_path: Path, final: EngineFailed | Cancelled
+) -> None:
+    """R-323: an audit sees the tokens that were read and written for nothing."""
+    async with running(tmp_path) as service:
+        service.models.put("scripted", CountingEngine(final))
+
+        turn = await service.turns.begin(asked("hi"))
+        await turn.settled.wait()
+        failed = (await service.readings.events(turn.response.id))[-1].event
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.usage == Usage(input_tokens=7, output_tokens=2, cached_tokens=3)
+    assert (failed.output_ids, failed.alone) == (pack((4, 5)), True)
+    assert failed.timing.first_token_ms == 5.0
+    assert failed.timing.queue_ms is not None
 
 
 async def test_the_time_in_which_a_turn_waits_is_not_the_engines(tmp_path: Path) -> None:

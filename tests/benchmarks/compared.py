@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tests.benchmarks.contestants import Contestant, Measured, alone, mlx_lm_server, mlx_vlm_server, turnlog
 
-STREAMS = (1, 4, 8, 16)
+STREAMS = (1, 2, 4, 8, 16)
 SERVERS = {"turnlog": turnlog, "BatchGenerator": alone("bare"), "mlx_lm.server": mlx_lm_server}
 if find_spec("mlx_vlm"):
     SERVERS["mlx_vlm.server"] = mlx_vlm_server

@@ -45,6 +45,8 @@ class Asked(Protocol):
         """Seconds to the first text of a turn, and of the next turn of that conversation."""
 
 
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 Contestant = Callable[[Path, Path], AbstractAsyncContextManager[Asked]]
 
 
@@ -87,7 +89,7 @@ class _Answer:
 
 
 class _Server:
-    """Answers streams at `path`. Requests are sent `apart_s` from each other."""
+    """Answers streams at `path`. Connections are made `apart_s` from each other, before the clock runs."""
 
     converses = True
 
@@ -98,13 +100,14 @@ class _Server:
         self._apart_s = apart_s
 
     async def ask(self, questions: list[str], tokens: int) -> Measured:
+        connections = []
+        for _ in questions:
+            connections.append(await self._connect())
+            await asyncio.sleep(self._apart_s)
         began = perf_counter()
-
-        async def one(place: int, question: str) -> _Answer:
-            await asyncio.sleep(place * self._apart_s)
-            return await self._turn(self._body([{"role": "user", "content": question}], tokens), began)
-
-        answers = await asyncio.gather(*(one(place, each) for place, each in enumerate(questions)))
+        bodies = (self._body([{"role": "user", "content": question}], tokens) for question in questions)
+        asked = zip(bodies, connections, strict=True)
+        answers = await asyncio.gather(*(self._turn(body, began, connection) for body, connection in asked))
         ended = perf_counter()
         return Measured(
             sum(answer.tokens for answer in answers), ended - began, max(answer.first_s for answer in answers)
@@ -112,9 +115,10 @@ class _Server:
 
     async def converse(self, first: str, second: str, tokens: int) -> tuple[float, float]:
         asked: Json = {"role": "user", "content": first}
-        cold = await self._turn(self._body([asked], tokens), perf_counter())
+        connections = [await self._connect(), await self._connect()]
+        cold = await self._turn(self._body([asked], tokens), perf_counter(), connections[0])
         body = self._next_body(asked, cold, {"role": "user", "content": second}, tokens)
-        return cold.first_s, (await self._turn(body, perf_counter())).first_s
+        return cold.first_s, (await self._turn(body, perf_counter(), connections[1])).first_s
 
     def _next_body(self, asked: Json, answer: _Answer, then: Json, tokens: int) -> Json:
         return self._body([asked, {"role": "assistant", "content": answer.text}, then], tokens)
@@ -129,8 +133,11 @@ class _Server:
             "stream_options": {"include_usage": True},
         }
 
-    async def _turn(self, body: Json, began: float) -> _Answer:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+    async def _connect(self) -> _Connection:
+        return await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def _turn(self, body: Json, began: float, connection: _Connection) -> _Answer:
+        reader, writer = connection
         payload = json.dumps(body).encode()
         head = f"POST {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Connection: close\r\nContent-Length: {len(payload)}\r\n\r\n".encode() + payload)

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from domain.conversation import (
     answers_among,
+    completed,
     conversation,
     effective_instructions,
     placed,
@@ -181,6 +182,17 @@ def test_a_text_that_is_echoed_more_often_than_it_was_said_has_the_ids_of_the_la
     yes = Message("assistant", "yes")
 
     assert placed({yes: ((1,), (2,))}, [HI, yes, HI, yes, HI, yes]) == {1: (1,), 3: (2,), 5: (2,)}
+
+
+def test_what_a_client_has_put_into_the_models_mouth_keeps_its_place() -> None:
+    """The model said it too, later, and only then in its own ids."""
+    yes = Message("assistant", "yes")
+    response = said("yes", (7, 8))
+    response.created = replace(response.created, input=(HI, yes, BYE))
+    answers = recorded_answers([response], STARTED.tokenizer_fingerprint)
+
+    assert placed(answers, conversation(None, [response], [HI])) == {3: (7, 8)}
+    assert completed(answers, {yes: ((5,), (6,), (9,))}) == {yes: ((5,), (7, 8), (9,))}
 
 
 def test_the_answers_of_a_shorter_conversation_are_those_it_has() -> None:

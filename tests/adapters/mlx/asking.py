@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
+from msgspec.structs import replace
+
 from adapters.mlx.engine import MlxEngine
 from domain.events import Sampling
 from domain.messages import Message
@@ -19,6 +21,7 @@ from domain.ports import (
     EngineOutput,
     Exhausted,
     Prompt,
+    Spent,
     Submission,
     TextChunk,
 )
@@ -31,12 +34,16 @@ HELLO = (Message("system", "You are brief."), Message("user", "Hello there!"))
 
 
 class Turn:
-    """A turn of an engine as its outputs arrive. `on_first_chunk` is called on the engine's thread."""
+    """A turn of an engine as its outputs arrive. `on_first_chunk` is called on the engine's thread.
+
+    `spent` is what a turn without a good end had come to, by its last output.
+    """
 
     def __init__(self, on_first_chunk: Callable[[], None] = lambda: None) -> None:
         self._outputs: SimpleQueue[EngineOutput] = SimpleQueue()
         self._on_first_chunk = on_first_chunk
         self._begun = False
+        self.spent: Spent | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         self._outputs.put(output)
@@ -45,12 +52,14 @@ class Turn:
             self._on_first_chunk()
 
     def wait(self) -> tuple[list[EngineChunk], End | EngineFailed | Exhausted | Cancelled]:
-        """All chunks and the last output."""
+        """All chunks and the last output, without what was spent."""
         chunks: list[EngineChunk] = []
         while True:
             output = self._outputs.get(timeout=60)
             if isinstance(output, End | EngineFailed | Exhausted | Cancelled):
                 assert self._outputs.empty()
+                if isinstance(output, EngineFailed | Cancelled):
+                    self.spent, output = output.spent, replace(output, spent=None)
                 return chunks, output
             chunks.append(output)
 

@@ -8,6 +8,7 @@ from adapters.mlx import engine as engines
 from adapters.mlx import turn as turns
 from adapters.mlx.engine import MlxEngine
 from adapters.mlx.model import load
+from adapters.mlx.runtime import ON_GPU
 from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import Cancelled, EngineFailed, TextChunk
@@ -135,6 +136,36 @@ def test_a_cancelled_prefill_gives_back_what_was_read(
     assert chunks == []
     assert (warm.cached_tokens, cold.cached_tokens) == (2 * 16, 0)
     assert warm.output_ids == cold.output_ids
+
+
+def test_what_a_turn_without_a_good_end_has_spent_is_told(tiny_folder: Path) -> None:
+    """R-323: the tokens that were written count, and their ids are for the log."""
+    network = Stumbling()
+    engine = MlxEngine(watched(tiny_folder, network))
+    prompt = engine.render(HELLO)
+    whole = answer(engine, submission(prompt, budget=100)).output_ids
+    failed = Turn(on_first_chunk=lambda: setattr(network, "stumbles", True))
+    cancelled = Turn(on_first_chunk=lambda: engine.cancel("cancelled"))
+
+    engine.submit(submission(prompt, turn_id="failed", budget=100), failed.deliver)
+    assert isinstance(failed.wait()[1], EngineFailed)
+    network.stumbles = False
+    engine.submit(submission(prompt, turn_id="cancelled", budget=100), cancelled.deliver)
+    assert isinstance(cancelled.wait()[1], Cancelled)
+    engine.close()
+
+    assert whole
+    for spent in (failed.spent, cancelled.spent):
+        assert spent is not None
+        assert spent.output_ids
+        assert spent.output_ids == whole[: spent.output_tokens]
+        assert (spent.prompt_tokens, spent.cached_tokens, spent.alone) == (len(prompt.ids), 0, True)
+        assert spent.timing.first_token_ms is not None
+
+
+def test_a_step_on_a_cpu_reads_128_tokens_at_most() -> None:
+    """What a step reads is how long a cancelled turn still runs, and how long others wait."""
+    assert ON_GPU or batch.PREFILL_STEP_TOKENS <= 128
 
 
 def test_cancelling_an_unknown_turn_does_nothing(engine: MlxEngine) -> None:
