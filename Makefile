@@ -29,14 +29,14 @@ serve: setup ## Prepare the default model and serve it on http://127.0.0.1:8000.
 	@$(BIN)/turnlog serve
 
 test: $(VENV)/installed-dev ## Run the whole test suite.
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: $(VENV)/installed-dev ## Format, lint, types, import contracts and tests: what CI runs.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses auto --dist loadfile
 
 CLIENTS := tests/clients/js
 

@@ -1,9 +1,14 @@
 """What holds for every test."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Workers of pytest-xdist have the size of a terminal that is not there, and tables would be cut to it.
+for _size in ("COLUMNS", "LINES"):
+    os.environ.pop(_size, None)
 
 # No test judges time: on a busy machine a slow example is no failure. CI draws the same examples each time.
 settings.register_profile("turnlog", deadline=None, derandomize=True)

@@ -20,7 +20,9 @@ def _load_openblas() -> ctypes.CDLL | None:
     return None
 
 
-_openblas = _load_openblas() if sys.platform == "linux" else None
+# `MLX_DISABLE_OPENBLAS=1` leaves it alone, so that a benchmark can show what it is worth.
+_wanted = sys.platform == "linux" and os.environ.get("MLX_DISABLE_OPENBLAS") != "1"
+_openblas = _load_openblas() if _wanted else None
 
 OPENBLAS = _openblas is not None
 """Whether dense matrix products on this CPU are fast."""

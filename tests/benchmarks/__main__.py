@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import compared, models, own
+from adapters.mlx.runtime import OPENBLAS, slow_because
+from tests.benchmarks import cancelled, compared, memory, models, own
+
+_BLAS = "" if sys.platform != "linux" else ", with OpenBLAS" if OPENBLAS else ", without OpenBLAS"
 
 Part = Callable[[Path, int], list[Table]]
 
@@ -19,23 +23,43 @@ def _own(_folder: Path, _runs: int) -> list[Table]:
     return [own.table()]
 
 
+# SmolLM2 has a token for each word, the byte model about one for each letter.
+_TINY = compared.Task(f"tiny{_BLAS}", tokens=64, long_words=220)
+_SMOLLM2 = compared.Task(f"SmolLM2{_BLAS}", tokens=32, long_words=950)
+# Else it would take hours.
+_SLOW_SMOLLM2 = _SMOLLM2._replace(tokens=8, streams=(1, 2, 4))
+
+
 def _tiny(folder: Path, runs: int) -> list[Table]:
-    return asyncio.run(
-        compared.tables("tiny", models.tiny(folder), folder, compared.SERVERS, runs, tokens=64)
-    )
+    return asyncio.run(compared.tables(_TINY, models.tiny(folder), folder, compared.SERVERS, runs))
 
 
 def _smollm2(folder: Path, runs: int) -> list[Table]:
-    model = models.smollm2(folder)
-    return asyncio.run(compared.tables("SmolLM2", model, folder, compared.SERVERS, runs, tokens=32))
+    task = _SLOW_SMOLLM2 if slow_because() else _SMOLLM2
+    return asyncio.run(compared.tables(task, models.smollm2(folder), folder, compared.SERVERS, runs))
 
 
 def _engine(folder: Path, runs: int) -> list[Table]:
-    model = models.tiny(folder)
-    return asyncio.run(compared.tables("tiny", model, folder, compared.IN_PROCESS, runs, tokens=64))
+    return asyncio.run(compared.tables(_TINY, models.tiny(folder), folder, compared.IN_PROCESS, runs))
 
 
-PARTS: dict[str, Part] = {"own": _own, "tiny": _tiny, "smollm2": _smollm2, "engine": _engine}
+def _memory(folder: Path, runs: int) -> list[Table]:
+    turns = 1_000 if runs > 1 else 100
+    return [memory.table("SmolLM2", models.smollm2(folder), folder, turns)]
+
+
+def _cancelled(folder: Path, runs: int) -> list[Table]:
+    return [cancelled.table("SmolLM2", models.smollm2(folder), runs)]
+
+
+PARTS: dict[str, Part] = {
+    "own": _own,
+    "tiny": _tiny,
+    "smollm2": _smollm2,
+    "engine": _engine,
+    "cancelled": _cancelled,
+    "memory": _memory,
+}
 
 
 @click.command()

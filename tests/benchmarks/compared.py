@@ -5,12 +5,12 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from rich.table import Table
 
 from tests.benchmarks.contestants import Contestant, Measured, alone, mlx_lm_server, mlx_vlm_server, turnlog
 
-STREAMS = (1, 2, 4, 8, 16)
 SERVERS = {"turnlog": turnlog, "BatchGenerator": alone("bare"), "mlx_lm.server": mlx_lm_server}
 if find_spec("mlx_vlm"):
     SERVERS["mlx_vlm.server"] = mlx_vlm_server
@@ -19,25 +19,39 @@ IN_PROCESS = {"turnlog's engine": alone("engine"), "BatchGenerator": alone("bare
 _numbers = count()
 
 
+class Task(NamedTuple):
+    """What all are asked: answers of so many tokens, in so many streams at once.
+
+    A question of `long_words` has about 1,000 tokens.
+    """
+
+    name: str
+    tokens: int
+    long_words: int
+    streams: tuple[int, ...] = (1, 2, 4, 8, 16)
+
+
 def question(words: int = 10) -> str:
     """One that was never asked before."""
     return f"Question {next(_numbers)}: tell me a long story about " + "the sea and the wind " * (words // 5)
 
 
 async def tables(
-    name: str, model: Path, folder: Path, starts: dict[str, Contestant], runs: int, *, tokens: int
+    task: Task, model: Path, folder: Path, starts: dict[str, Contestant], runs: int
 ) -> list[Table]:
     """Rates by streams, and where all are servers the first text, cold and of the next turn."""
     async with AsyncExitStack() as resources:
         who = {
             each: await resources.enter_async_context(start(model, folder)) for each, start in starts.items()
         }
-        streams = Table(f"{name}: streams", "who", "tokens/s", "turnlog is … times", "first text of all, ms")
-        for number in STREAMS:
+        streams = Table(
+            f"{task.name}: streams", "who", "tokens/s", "turnlog is … times", "first text of all, ms"
+        )
+        for number in task.streams:
             measured: dict[str, list[Measured]] = {each: [] for each in who}
             for run in range(1 + runs):
                 for each, contestant in who.items():
-                    found = await contestant.ask([question() for _ in range(number)], tokens)
+                    found = await contestant.ask([question() for _ in range(number)], task.tokens)
                     # The first warms up; turnlog loads the model in it.
                     if run:
                         measured[each].append(found)
@@ -49,13 +63,11 @@ async def tables(
         found_tables = [streams]
         talking = {each: one for each, one in who.items() if one.converses}
         if talking:
-            turns = Table(f"{name}: who", "cold, ms", "next turn, ms", "cold / next")
-            # About 1,000 tokens: SmolLM2 has one for each word, the byte model about one for each letter.
-            long = {"tiny": 220, "SmolLM2": 950}[name]
+            turns = Table(f"{task.name}: who", "cold, ms", "next turn, ms", "cold / next")
             both: dict[str, list[tuple[float, float]]] = {each: [] for each in talking}
             for _ in range(runs):
                 for each, contestant in talking.items():
-                    both[each].append(await contestant.converse(question(long), question(), 16))
+                    both[each].append(await contestant.converse(question(task.long_words), question(), 16))
             for each, pairs in both.items():
                 cold_s, next_s = (median(column) for column in zip(*pairs, strict=True))
                 turns.add_row(
