@@ -61,7 +61,9 @@ OPENING_TEMPLATE = (
 )
 
 
-def make_tiny_model(folder: Path, chat_template: str = CHAT_TEMPLATE) -> Path:
+def make_tiny_model(
+    folder: Path, chat_template: str = CHAT_TEMPLATE, *, context_window_tokens: int = CONTEXT_WINDOW_TOKENS
+) -> Path:
     """Write the model into `folder`, which is made if need be, and give it back."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer()
@@ -74,7 +76,7 @@ def make_tiny_model(folder: Path, chat_template: str = CHAT_TEMPLATE) -> Path:
         "num_key_value_heads": 2,
         "rms_norm_eps": 1e-5,
         "vocab_size": tokenizer.get_vocab_size(),
-        "max_position_embeddings": CONTEXT_WINDOW_TOKENS,
+        "max_position_embeddings": context_window_tokens,
         "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
     }
     mx.save_safetensors(str(folder / "model.safetensors"), _weights(config))

@@ -8,15 +8,10 @@ from adapters.mlx.runtime import dequantize_model, load_model, mx, tree_flatten
 from app.settings import Settings
 from tests.tiny_model import make_tiny_model
 
-_WINDOW_TOKENS = 8192
-
 
 def tiny(folder: Path) -> Path:
     """The byte model of the tests, with room for long conversations."""
-    path = make_tiny_model(folder / "tiny")
-    config = json.loads((path / "config.json").read_text())
-    _write_config(path, config | {"max_position_embeddings": _WINDOW_TOKENS})
-    return path
+    return make_tiny_model(folder / "tiny", context_window_tokens=8192)
 
 
 def smollm2(folder: Path) -> Path:
@@ -31,9 +26,6 @@ def smollm2(folder: Path) -> Path:
     for file in source.iterdir():
         if file.suffix != ".safetensors":
             (path / file.name).write_bytes(file.read_bytes())
-    _write_config(path, {key: value for key, value in config.items() if not key.startswith("quantization")})
+    dense = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    (path / "config.json").write_text(json.dumps(dense))
     return path
-
-
-def _write_config(path: Path, config: object) -> None:
-    (path / "config.json").write_text(json.dumps(config))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -95,6 +96,27 @@ def test_a_warm_chain_reads_and_says_what_a_cold_one_does(warm: Server, cold: Se
     assert [cached(answer) for answer in slow] == [0] * TURNS
     totals = [answer["usage"]["total_tokens"] for answer in hot]
     assert [cached(answer) for answer in hot[1:]] == totals[:-1]
+
+
+def test_a_hundred_turns_are_warm_at_every_step_and_say_what_a_cold_replay_says(tmp_path: Path) -> None:
+    """D-24, section 30.7: the check is a replay by a model that has just been loaded and knows nothing."""
+    model = make_tiny_model(tmp_path / "tiny", context_window_tokens=8_192)
+    with (
+        serving(tmp_path / "turnlog.db", "--model", f"tiny={model}", TURNLOG_CACHE=str(tmp_path)) as running,
+        running.http as http,
+    ):
+        server = Server(running, http)
+        answers = server.chain([f"And then, {number}?" for number in range(100)])
+
+        totals = [answer["usage"]["total_tokens"] for answer in answers]
+        assert [cached(answer) for answer in answers[1:]] == totals[:-1]
+        for number in (99, 50):
+            http.post("/v1/models/unload", json={"model": "tiny"}).raise_for_status()
+            verdict = http.post(
+                f"/v1/responses/{answers[number]['id']}/replay", json={"kind": "check"}
+            ).json()
+            assert verdict["identical"], verdict
+            assert cached(http.get(f"/v1/responses/{verdict['replay']}").json()) == 0
 
 
 def test_two_continuations_at_once_share_one_cache_and_say_what_cold_ones_say(
