@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from adapters.mlx.cache import MlxCache
@@ -22,7 +23,7 @@ from adapters.mlx.sampling import Processor, penalties, sampler
 from adapters.mlx.solo import SoloGenerator
 from adapters.mlx.speech import Parse, Speech
 from adapters.mlx.toolparse import CallParser, read_forced
-from adapters.mlx.turn import LiveTurn, failed
+from adapters.mlx.turn import BatchedTurn, failed
 from domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,11 @@ CONCURRENCY = 16
 _CPU_STEP_TOKENS = 128 if OPENBLAS else 16
 PREFILL_STEP_TOKENS = 512 if ON_GPU else _CPU_STEP_TOKENS
 
+# A step waits this part of its length for each further turn, and that part for all of them.
+_GATHERING, _MOST_GATHERING = 0.02, 0.2
+# A long step counts for less with every shorter one after it.
+_FORGETTING = 0.9
+
 _SMALL_WEIGHT_BYTES = 16 * 2**20
 """Weights that stay in a processor's own cache: one core has computed with them before others could join."""
 
@@ -44,7 +50,7 @@ _SMALL_WEIGHT_BYTES = 16 * 2**20
 class _Seat:
     """A turn's place in the batch, with what else of it is asked at each step."""
 
-    turn: LiveTurn
+    turn: BatchedTurn
     guided: GuidedLogits | None
     top_logprobs: int | None
 
@@ -68,12 +74,26 @@ class Batch:
         self._live: dict[int, _Seat] = {}
         self._waiting: set[int] = set()
         self._outbox = Outbox()
+        # When the first turn came that no step has seen yet, and how long a step takes that reads prompts.
+        self._first_came_s: float | None = None
+        self._prefill_s = 0.0
         # Made by the first turn, as it belongs to the thread that computes.
         self._generator: Any = None
 
     @property
     def idle(self) -> bool:
         return not self._live
+
+    @property
+    def gather_s(self) -> float:
+        """How long to wait for turns that come at about the same time, so that they are read together.
+
+        Nobody waits who has been read already, and nobody long: a small part of what a step takes.
+        """
+        if self._first_came_s is None or len(self._live) > len(self._waiting):
+            return 0.0
+        left_s = self._prefill_s * _MOST_GATHERING - (perf_counter() - self._first_came_s)
+        return max(0.0, min(left_s, self._prefill_s * _GATHERING))
 
     def start(self, submission: Submission, deliver: Deliver, submitted_s: float) -> None:
         """Put a turn into the batch. One that cannot be run fails by itself."""
@@ -86,6 +106,8 @@ class Batch:
             return
         self._live[uid] = seat
         self._waiting.add(uid)
+        if self._first_came_s is None:
+            self._first_came_s = perf_counter()
         # Turns that take turns do not change each other's numbers.
         if len(self._live) > 1 and self._concurrency > 1:
             for companion in self._live.values():
@@ -96,7 +118,10 @@ class Batch:
         with self._failing_together():
             use_all_cores(wanted=not self._small)
             self._generator.prefill_step_size = self._piece_tokens()
+            began_s, self._first_came_s = perf_counter(), None
             prompts, responses = self._generator.next()
+            if prompts:
+                self._prefill_s = max(perf_counter() - began_s, self._prefill_s * _FORGETTING)
             self._waiting.difference_update(prompt.uid for prompt in prompts if prompt.end_of_prompt)
             for response in responses:
                 seat = self._live[response.uid]
@@ -201,7 +226,7 @@ class Batch:
         assert guide is None or isinstance(guide, MlxGuide)
         begins_with = self._dialect.begins_with(submission.prompt.ids)
         speech = self._speech(submission, guide, begins_with)
-        turn = LiveTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
+        turn = BatchedTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
         guided = self._guided(submission, guide, begins_with)
         uid = self._insert(submission, turn, guided)
         return uid, _Seat(turn, guided, submission.sampling.top_logprobs)
@@ -232,7 +257,7 @@ class Batch:
             thinking=self._tokenizer.detokenizer if begins_with == THINKING else None,
         )
 
-    def _insert(self, submission: Submission, turn: LiveTurn, guided: GuidedLogits | None) -> int:
+    def _insert(self, submission: Submission, turn: BatchedTurn, guided: GuidedLogits | None) -> int:
         prompt, warm = submission.prompt.ids, submission.warm
         assert warm is None or isinstance(warm, MlxCache)
         cached = warm.common_prefix(prompt) if warm else 0

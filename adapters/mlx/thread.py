@@ -24,6 +24,10 @@ class Steps(Protocol):
     def idle(self) -> bool:
         """Whether there is nothing to do."""
 
+    @property
+    def gather_s(self) -> float:
+        """How long the next step should wait for more to do, in seconds; 0 if it should not."""
+
     def step(self) -> None:
         """Do a piece of it. What goes wrong is settled inside, so that it concerns no other work."""
 
@@ -102,9 +106,13 @@ class EngineThread:
         mx.clear_streams()
 
     def _next(self) -> Command | None:
-        """What was asked for, else a step of the next work; waits only when there is nothing to compute."""
+        """What was asked for, else a step of the next work; waits when there is nothing to compute, and for
+        a moment where all that is to be done may soon be more.
+        """
+        busy = [work for work in self._works if not work.idle]
+        wait_s = min((work.gather_s for work in busy), default=None)
         try:
-            return self._inbox.get(block=all(work.idle for work in self._works))
+            return self._inbox.get(block=wait_s != 0, timeout=wait_s)
         except Empty:
             return self._step_of_next
 

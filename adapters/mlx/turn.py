@@ -22,7 +22,7 @@ from domain.ports import (
 from domain.usage import Timing
 
 
-class LiveTurn:
+class BatchedTurn:
     """A turn in the batch. `alone` says whether no other turn has been there with it.
 
     Args:

@@ -111,7 +111,7 @@ def test_a_hundred_turns_are_warm_at_every_step_and_say_what_a_cold_replay_says(
         totals = [answer["usage"]["total_tokens"] for answer in answers]
         assert [cached(answer) for answer in answers[1:]] == totals[:-1]
         for number in (99, 50):
-            http.post("/v1/models/unload", json={"model": "tiny"}).raise_for_status()
+            http.post("/v1/models/unload", json={"name": "tiny"}).raise_for_status()
             verdict = http.post(
                 f"/v1/responses/{answers[number]['id']}/replay", json={"kind": "check"}
             ).json()

@@ -2,11 +2,15 @@
 
 import gc
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from time import perf_counter
 
 import pytest
 
+from adapters.mlx.batch import Batch
 from adapters.mlx.engine import MlxEngine
 from adapters.mlx.model import load
 from adapters.mlx.runtime import mx
@@ -133,3 +137,66 @@ def test_a_process_that_loaded_beside_its_engine_thread_ends_cleanly(tiny_folder
     )
 
     assert ending(program, tiny_folder) == (0, "")
+
+
+class Gathering:
+    """A work that waits for a second turn, with all the time it may need."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.idle = True
+        self.stepped = Event()
+
+    @property
+    def gather_s(self) -> float:
+        return 60.0 if self.turns < 2 else 0.0
+
+    def come(self) -> None:
+        self.turns += 1
+        self.idle = False
+
+    def step(self) -> None:
+        self.idle = True
+        self.stepped.set()
+
+    def close(self) -> None:
+        self.idle = True
+
+
+def test_a_step_waits_for_turns_that_come_at_about_the_same_time(thread: EngineThread) -> None:
+    work = Gathering()
+    thread.add(work)
+
+    thread.ask(work.come)
+    second: Future[int] = Future()
+    thread.ask(lambda: second.set_result(work.turns))
+    seen_by_a_command = second.result(60)
+    stepped_with_one = work.stepped.is_set()
+    thread.ask(work.come)
+
+    assert work.stepped.wait(60)
+    assert (seen_by_a_command, stepped_with_one) == (1, False)
+
+
+def test_turns_that_come_together_are_read_together(tiny_folder: Path, thread: EngineThread) -> None:
+    """Nobody waits where others answer already, nor before it is known what a step takes."""
+    model = load(tiny_folder)
+    batch = Batch(model)
+    asked = submission(MlxEngine(model, thread).render(HELLO), budget=2)
+    waits_s: list[float] = []
+
+    def look() -> None:
+        waits_s.append(batch.gather_s)
+
+    def start() -> None:
+        batch.start(asked, lambda _: None, perf_counter())
+
+    for command in (look, start, look, batch.step, start, look, batch.step, look, batch.close):
+        thread.ask(command)
+    ended: Future[None] = Future()
+    thread.ask(lambda: ended.set_result(None))
+    ended.result(60)
+
+    idle, not_known_yet, again, stepped = waits_s
+    assert (idle, not_known_yet, stepped) == (0.0, 0.0, 0.0)
+    assert again > 0.0

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from app.live import LiveTurn
-from domain.errors import InvalidRequestError, ResponsesError
+from domain.errors import ResponsesError
 from domain.events import FailureReason, Recorded, TurnFailed
 from domain.response import api_status
 from tests.app.services import RefusingJournal
 from tests.app.sessions.services import (
-    ANSWER_TOKENS,
+    HUNDRED,
     ONE_BY_ONE,
+    READ,
     SCRIPT,
     Running,
     cached_tokens,
@@ -22,10 +23,6 @@ from tests.app.sessions.services import (
     running,
     words,
 )
-
-HUNDRED = words(100)
-READ = prompt_tokens(HUNDRED) + ANSWER_TOKENS
-"""What a turn that was asked a hundred words leaves."""
 
 
 def reason(turn: LiveTurn) -> FailureReason | None:
@@ -55,17 +52,6 @@ async def test_two_continuations_of_one_response_at_once_are_both_hits() -> None
         assert [turn.cache_class for turn in (*both, third)] == ["hit"] * 3
         assert cached_tokens(third) == READ
         assert service.warm("entries") == 3
-
-
-@pytest.mark.parametrize("text", ["boom", "exhaust", "refuse"])
-async def test_a_turn_that_fails_leaves_no_cache(text: str) -> None:
-    """D-24, R-106."""
-    async with running() as service:
-        turn = await service.turn(f"{text} {HUNDRED}")
-
-        assert api_status(turn.response) == "failed"
-        assert service.warm("entries") == 0
-        assert cached_tokens(await service.turn(f"{text} {HUNDRED} hi")) in (None, 0)
 
 
 async def test_a_turn_that_fails_leaves_the_cache_it_came_from() -> None:
@@ -107,18 +93,6 @@ async def test_a_turn_that_is_left_while_it_queues_leaves_nothing() -> None:
         await ahead.settled.wait()
 
         assert service.warm("entries") == 0
-
-
-async def test_a_rule_that_refuses_a_continuation_leaves_everything() -> None:
-    """G-097, R-102."""
-    async with running() as service:
-        asked_to_add = await service.turn(f"add {HUNDRED}")
-        entries, size_bytes = service.warm("entries"), service.warm("bytes")
-
-        with pytest.raises(InvalidRequestError):
-            await service.begin("and then?", asked_to_add.response.id)
-
-        assert (service.warm("entries"), service.warm("bytes")) == (entries, size_bytes)
 
 
 async def test_a_model_that_is_unloaded_takes_its_caches_along() -> None:

@@ -115,7 +115,7 @@ async def test_a_cancelled_turn_leaves_what_was_read(stream: bool) -> None:
 
 @pytest.mark.parametrize("text", ["boom", "exhaust", "refuse"])
 async def test_a_failed_turn_leaves_nothing(text: str) -> None:
-    """D-24: and takes nothing of what was there."""
+    """D-24, R-106: and takes nothing of what was there."""
     async with running() as service:
         first = await service.post(HUNDRED)
         entries, size_bytes = service.warm("entries"), service.warm("bytes")
