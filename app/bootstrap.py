@@ -40,7 +40,7 @@ from app.settings import Settings, idle_delay_s, most_waiting
 from app.sweep import sweep
 from app.turns import Turns
 from domain.pending import PendingWrites
-from domain.ports import Clock, EventJournal, ModelSource
+from domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
 log = logging.getLogger("turnlog")
 
@@ -66,15 +66,7 @@ def assemble(
     live: dict[str, LiveTurn] = {}
     pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
-    metrics = Metrics(
-        Sources(
-            models=models.listed,
-            pending=lambda: pending.sizes(now_ms=clock.now_ms()),
-            load=journal,
-            memory=models.memory,
-            warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
-        )
-    )
+    metrics = _metrics(models, sessions, pending, journal, clock)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
@@ -101,11 +93,7 @@ def assemble(
         audit=Audit(reader, clock, withheld),
         health=Health(models, reader, journal),
         access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
-        quotas=Quotas(
-            live,
-            max_queued=settings.max_queued_turns_per_owner,
-            max_streams=settings.max_streams_per_owner,
-        ),
+        quotas=_quotas(settings, live),
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
         tidy=sessions.sweep,
@@ -163,6 +151,29 @@ def _model_floor(
         on_expiry=lambda: _release_memory(models),
     )
     return models, sessions, idle
+
+
+def _metrics(
+    models: Models, sessions: Sessions, pending: PendingAppends, load: JournalLoad, clock: Clock
+) -> Metrics:
+    """The metrics, and where those are looked up that are no counts of what has happened."""
+    return Metrics(
+        Sources(
+            models=models.listed,
+            pending=lambda: pending.sizes(now_ms=clock.now_ms()),
+            load=load,
+            memory=models.memory,
+            warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
+        )
+    )
+
+
+def _quotas(settings: Settings, live: Mapping[str, LiveTurn]) -> Quotas:
+    return Quotas(
+        live,
+        max_queued=settings.max_queued_turns_per_owner,
+        max_streams=settings.max_streams_per_owner,
+    )
 
 
 def _owner(turn: LiveTurn | None) -> str | None:

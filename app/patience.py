@@ -13,7 +13,6 @@ class Patience:
 
     def __init__(self, limit_s: float | None, run_out: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._limit_s = limit_s
         self._run_out = run_out
         self._timer: asyncio.TimerHandle | None = None
         self.renew()
@@ -31,8 +30,10 @@ class Patience:
 
     def _look(self, limit_s: float) -> None:
         left_s = self._since_s + limit_s - self._loop.time()
-        if left_s <= 0:
+        has_run_out = left_s <= 0
+        if has_run_out:
             self.renew()
-            left_s = limit_s
+        # First, so that it may be closed by whoever is called.
+        self._timer = self._loop.call_later(limit_s if has_run_out else left_s, self._look, limit_s)
+        if has_run_out:
             self._run_out()
-        self._timer = self._loop.call_later(left_s, self._look, limit_s)

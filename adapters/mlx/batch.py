@@ -106,7 +106,7 @@ class Batch:
             return
         self._live[uid] = seat
         self._waiting.add(uid)
-        if self._first_came_s is None:
+        if self._first_came_s is None or len(self._live) == 1:
             self._first_came_s = perf_counter()
         # Turns that take turns do not change each other's numbers.
         if len(self._live) > 1 and self._concurrency > 1:

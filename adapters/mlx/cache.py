@@ -35,6 +35,15 @@ class MlxCache:
         trim_prompt_cache(layers, len(self.ids) - count)
         return layers
 
+    def size_bytes(self) -> int:
+        """Memory that the layers hold."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    def drop(self) -> None:
+        """Let go of the memory; the cache is of no use afterwards."""
+        self.ids = ()
+        self._layers = []
+
     def _can_be_cut(self, count: int) -> bool:
         """Whether the layers still have all that the model, after `count` ids, would look at.
 
@@ -45,12 +54,3 @@ class MlxCache:
         return self._trimmable and all(
             layer.start_position <= count // layer.chunk_size * layer.chunk_size for layer in chunked
         )
-
-    def size_bytes(self) -> int:
-        """Memory that the layers hold."""
-        return sum(layer.nbytes for layer in self._layers)
-
-    def drop(self) -> None:
-        """Let go of the memory; the cache is of no use afterwards."""
-        self.ids = ()
-        self._layers = []

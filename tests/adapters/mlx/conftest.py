@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from adapters.mlx.engine import MlxEngine
+from tests.adapters.mlx.unbatched import make_tiny_llama4
 from tests.tiny_model import make_tiny_model
 
 
@@ -13,7 +14,21 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def llama4_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama4(tmp_path_factory.mktemp("models") / "llama4")
+
+
+@pytest.fixture(scope="session")
 def engine(tiny_folder: Path) -> Iterator[MlxEngine]:
-    engine = MlxEngine.load(tiny_folder)
+    yield from _loaded(tiny_folder)
+
+
+@pytest.fixture(scope="session")
+def llama4(llama4_folder: Path) -> Iterator[MlxEngine]:
+    yield from _loaded(llama4_folder)
+
+
+def _loaded(folder: Path) -> Iterator[MlxEngine]:
+    engine = MlxEngine.load(folder)
     yield engine
     engine.close()

@@ -115,29 +115,6 @@ def test_a_turn_is_cancelled_before_it_began(engine: MlxEngine) -> None:
     assert first.end().finish_reason == "length"
 
 
-def test_a_cancelled_prefill_gives_back_what_was_read(
-    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch, "PREFILL_STEP_TOKENS", 16)
-    calls = count(1)
-    engine = MlxEngine(
-        watched(tiny_folder, lambda _: engine.cancel("cancelled") if next(calls) == 2 else None)
-    )
-    prompt = engine.render([Message("user", "x" * 100)])
-    turn = Turn()
-
-    engine.submit(submission(prompt, turn_id="cancelled"), turn.deliver)
-    chunks, final = turn.wait()
-    assert isinstance(final, Cancelled)
-    warm = answer(engine, submission(prompt, warm=final.cache))
-    cold = answer(engine, submission(prompt))
-    engine.close()
-
-    assert chunks == []
-    assert (warm.cached_tokens, cold.cached_tokens) == (2 * 16, 0)
-    assert warm.output_ids == cold.output_ids
-
-
 def test_what_a_turn_without_a_good_end_has_spent_is_told(tiny_folder: Path) -> None:
     """R-323: the tokens that were written count, and their ids are for the log."""
     network = Stumbling()
@@ -182,23 +159,6 @@ def test_a_turn_that_cannot_be_run_fails_by_itself(engine: MlxEngine) -> None:
     _, final = turn.wait()
     assert isinstance(final, EngineFailed)
     assert "max_tokens must be > 0" in final.message
-
-
-def test_a_step_that_raises_fails_the_turns_and_the_engine_goes_on(tiny_folder: Path) -> None:
-    network = Stumbling()
-    engine = MlxEngine(watched(tiny_folder, network))
-    asked = submission(engine.render(HELLO))
-    expected = answer(engine, asked).output_ids
-
-    turn = Turn(on_first_chunk=lambda: setattr(network, "stumbles", True))
-    engine.submit(asked, turn.deliver)
-    _, final = turn.wait()
-    network.stumbles = False
-    again = answer(engine, asked)
-    engine.close()
-
-    assert final == EngineFailed("RuntimeError: the GPU is on fire")
-    assert again.output_ids == expected
 
 
 def test_a_step_reads_a_bounded_piece_of_all_waiting_prompts_together(

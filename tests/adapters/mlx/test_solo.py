@@ -1,7 +1,5 @@
 """Turns of a model that cannot be batched run one after the other, and each says what it says alone."""
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,6 @@ import pytest
 from mlx_lm.generate import generate_step
 from msgspec.structs import replace
 
-from adapters.mlx import batch
 from adapters.mlx.engine import MlxEngine
 from adapters.mlx.model import load
 from adapters.mlx.runtime import mx
@@ -17,24 +14,12 @@ from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import Cancelled, EngineFailed, Prompt
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
-from tests.adapters.mlx.networks import Shape, Stumbling, watched
-from tests.adapters.mlx.unbatched import CHUNK_TOKENS, make_tiny_afm7, make_tiny_llama4
+from tests.adapters.mlx.networks import Shape, watched
+from tests.adapters.mlx.unbatched import CHUNK_TOKENS, make_tiny_afm7
 
 AT_TEMPERATURE_1 = Sampling(temperature=1.0, top_p=1.0, seed=7)
 
 OTHER = (Message("user", "Count to ten, please, and then back again, as slowly as you can."),)
-
-
-@pytest.fixture(scope="module")
-def llama4_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama4(tmp_path_factory.mktemp("models") / "llama4")
-
-
-@pytest.fixture(scope="module")
-def llama4(llama4_folder: Path) -> Iterator[MlxEngine]:
-    engine = MlxEngine.load(llama4_folder)
-    yield engine
-    engine.close()
 
 
 def test_such_a_model_has_the_exclusive_lane(llama4: MlxEngine, engine: MlxEngine, tmp_path: Path) -> None:
@@ -144,29 +129,6 @@ def test_a_cache_is_cut_only_where_it_has_the_whole_chunk(
     assert warm.output_ids == cold.output_ids
 
 
-def test_a_cancelled_prefill_gives_back_what_was_read(
-    llama4_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch, "PREFILL_STEP_TOKENS", 48)
-    calls = count(1)
-    engine = MlxEngine(
-        watched(llama4_folder, lambda _: engine.cancel("cancelled") if next(calls) == 2 else None)
-    )
-    prompt = engine.render([Message("user", "x" * 200)])
-    turn = Turn()
-
-    engine.submit(submission(prompt, turn_id="cancelled"), turn.deliver)
-    chunks, final = turn.wait()
-    assert isinstance(final, Cancelled)
-    warm = answer(engine, submission(prompt, warm=final.cache))
-    cold = answer(engine, submission(prompt))
-    engine.close()
-
-    assert chunks == []
-    assert (warm.cached_tokens, cold.cached_tokens) == (2 * 48, 0)
-    assert warm.output_ids == cold.output_ids
-
-
 def test_a_cancelled_answer_gives_back_what_was_read(llama4: MlxEngine) -> None:
     prompt = llama4.render(HELLO)
     whole = answer(llama4, submission(prompt, budget=60)).output_ids
@@ -222,25 +184,3 @@ def test_a_turn_that_cannot_be_run_fails_by_itself(llama4: MlxEngine) -> None:
     llama4.submit(submission(llama4.render(HELLO), budget=0), turn.deliver)
 
     assert turn.wait() == ([], EngineFailed("ValueError: A sequence's max_tokens must be > 0."))
-
-
-def test_a_step_that_raises_fails_all_turns_and_the_engine_goes_on(llama4_folder: Path) -> None:
-    network = Stumbling()
-    engine = MlxEngine(watched(llama4_folder, network))
-    asked = submission(engine.render(HELLO))
-    expected = answer(engine, asked).output_ids
-    waiting = Turn()
-
-    def stumble() -> None:
-        network.stumbles = True
-        engine.submit(submission(asked.prompt, turn_id="waiting"), waiting.deliver)
-
-    turn = Turn(on_first_chunk=stumble)
-    engine.submit(asked, turn.deliver)
-    finals = [turn.wait()[1], waiting.wait()[1]]
-    network.stumbles = False
-    again = answer(engine, asked)
-    engine.close()
-
-    assert finals == [EngineFailed("RuntimeError: the GPU is on fire")] * 2
-    assert again.output_ids == expected
