@@ -1,50 +1,48 @@
 """What the turns of a batch say in a step leaves at its end."""
 
+import re
 from pathlib import Path
-from threading import Event
+from time import perf_counter
 
 import pytest
 
+from adapters.mlx.batch import Batch
 from adapters.mlx.engine import MlxEngine
+from adapters.mlx.model import load
 from adapters.mlx.outbox import Outbox
-from domain.ports import Deliver, EngineOutput, TextChunk
-from tests.adapters.mlx.asking import HELLO, Turn, submission
-from tests.adapters.mlx.networks import watched
+from adapters.mlx.turn import BatchedTurn
+from domain.items import Logprob
+from domain.ports import EngineOutput, TextChunk
+from tests.adapters.mlx.asking import HELLO, submission
 
 NAMES = ("a", "b", "c")
 
 
-def test_nothing_is_told_while_a_step_computes(tiny_folder: Path) -> None:
-    """All turns hear of a step at once, so that whoever takes their outputs wakes up once."""
+def test_a_step_is_told_when_all_of_it_is_known(
+    tiny_folder: Path, engine: MlxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All turns hear of it at once, so that whoever takes their outputs wakes up once."""
     seen: list[str] = []
-    engine = MlxEngine(watched(tiny_folder, lambda _: seen.append(" ")))
+    receive = BatchedTurn.receive
+
+    def noting(turn: BatchedTurn, token: int, logprob: Logprob | None = None, *, ends: bool) -> None:
+        seen.append(".")
+        receive(turn, token, logprob, ends=ends)
+
+    monkeypatch.setattr(BatchedTurn, "receive", noting)
+    batch = Batch(load(tiny_folder))
     prompt = engine.render(HELLO)
-    all_are_there = Event()
-
-    def wait() -> None:
-        assert all_are_there.wait(60)
-
-    first = Turn(on_first_chunk=wait)
-    heard = {name: Turn() for name in NAMES}
-
-    def hears(name: str) -> Deliver:
-        def deliver(output: EngineOutput) -> None:
-            seen.append(name)
-            heard[name].deliver(output)
-
-        return deliver
-
-    engine.submit(submission(prompt, turn_id="first", budget=4), first.deliver)
     for name in NAMES:
-        engine.submit(submission(prompt, turn_id=name, budget=40), hears(name))
-    all_are_there.set()
-    for turn in heard.values():
-        turn.end()
-    engine.close()
+        asked = submission(prompt, turn_id=name, budget=20)
+        batch.start(asked, lambda _, name=name: seen.append(name), perf_counter())  # type: ignore[misc]
+    while not batch.idle:
+        seen.append(" ")
+        batch.step()
+    batch.close()
 
-    steps = "".join(seen).split()
+    steps = [step for step in "".join(seen).split() if not set(step) <= {"."}]
     assert len(steps) >= 10
-    assert {"".join(sorted(set(step))) for step in steps} == {"abc"}
+    assert all(re.fullmatch(r"\.{3}[abc]+", step) for step in steps), steps
 
 
 def test_one_who_cannot_take_an_output_does_not_keep_it_from_others(
