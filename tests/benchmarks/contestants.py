@@ -115,10 +115,12 @@ class _Server:
 
     async def converse(self, first: str, second: str, tokens: int) -> tuple[float, float]:
         asked: Json = {"role": "user", "content": first}
-        connections = [await self._connect(), await self._connect()]
-        cold = await self._turn(self._body([asked], tokens), perf_counter(), connections[0])
+        connection = await self._connect()
+        cold = await self._turn(self._body([asked], tokens), perf_counter(), connection)
         body = self._next_body(asked, cold, {"role": "user", "content": second}, tokens)
-        return cold.first_s, (await self._turn(body, perf_counter(), connections[1])).first_s
+        # Made only now: a server ends a connection on which nothing is asked for long.
+        connection = await self._connect()
+        return cold.first_s, (await self._turn(body, perf_counter(), connection)).first_s
 
     def _next_body(self, asked: Json, answer: _Answer, then: Json, tokens: int) -> Json:
         return self._body([asked, {"role": "assistant", "content": answer.text}, then], tokens)
