@@ -1,6 +1,6 @@
 """A contestant without a server: `mlx_lm`'s bare `BatchGenerator`, or turnlog's engine on top of it.
 
-Reads a JSON object a line, {"questions": […], "tokens": n}, and answers each with what it measured.
+Reads a JSON object a line, {"questions": [[message, …], …], "tokens": n}, and answers with what it measured.
 """
 
 import json
@@ -10,6 +10,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
+import msgspec
+
 from adapters.mlx.batch import CONCURRENCY, PREFILL_STEP_TOKENS
 from adapters.mlx.engine import MlxEngine
 from adapters.mlx.model import load
@@ -18,8 +20,9 @@ from domain.events import Sampling
 from domain.messages import Message
 from domain.ports import EngineFinal, EngineOutput, Submission
 
+Conversation = list[dict[str, str]]
 Measured = dict[str, float]
-Ask = Callable[[list[str], int], Measured]
+Ask = Callable[[list[Conversation], int], Measured]
 
 
 def bare(folder: Path) -> Ask:
@@ -32,11 +35,9 @@ def bare(folder: Path) -> Ask:
         prefill_step_size=PREFILL_STEP_TOKENS,
     )
 
-    def ask(questions: list[str], tokens: int) -> Measured:
+    def ask(questions: list[Conversation], tokens: int) -> Measured:
         prompts = [
-            model.tokenizer.apply_chat_template(
-                [{"role": "user", "content": question}], add_generation_prompt=True
-            )
+            model.tokenizer.apply_chat_template(question, add_generation_prompt=True)
             for question in questions
         ]
         began = perf_counter()
@@ -59,13 +60,13 @@ def engine(folder: Path) -> Ask:
     """Messages in, chunks of text out."""
     found = MlxEngine.load(folder)
 
-    def ask(questions: list[str], tokens: int) -> Measured:
+    def ask(questions: list[Conversation], tokens: int) -> Measured:
         outputs: SimpleQueue[tuple[int, EngineOutput]] = SimpleQueue()
         began = perf_counter()
         for place, question in enumerate(questions):
             submission = Submission(
                 turn_id=str(place),
-                prompt=found.render([Message("user", question)]),
+                prompt=found.render(msgspec.convert(question, list[Message])),
                 sampling=Sampling(temperature=0.0, top_p=1.0, seed=0),
                 output_budget_tokens=tokens,
             )

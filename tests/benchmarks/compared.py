@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from tests.benchmarks.contestants import Contestant, Measured, alone, mlx_lm_server, mlx_vlm_server, turnlog
+from tests.benchmarks.contestants import (
+    Contestant,
+    Conversation,
+    Measured,
+    alone,
+    mlx_lm_server,
+    mlx_vlm_server,
+    turnlog,
+)
 
 SERVERS = {"turnlog": turnlog, "BatchGenerator": alone("bare"), "mlx_lm.server": mlx_lm_server}
 if find_spec("mlx_vlm"):
@@ -17,6 +25,7 @@ if find_spec("mlx_vlm"):
 IN_PROCESS = {"turnlog's engine": alone("engine"), "BatchGenerator": alone("bare")}
 
 _numbers = count()
+_THEN = "Tell me another one, about the wind and the sea."
 
 
 class Task(NamedTuple):
@@ -31,9 +40,13 @@ class Task(NamedTuple):
     streams: tuple[int, ...] = (1, 2, 4, 8, 16)
 
 
-def question(words: int = 10) -> str:
-    """One that was never asked before."""
-    return f"Question {next(_numbers)}: tell me a long story about " + "the sea and the wind " * (words // 5)
+def question(words: int = 10) -> Conversation:
+    """Something new from its first words on, so that nobody has read how it begins."""
+    about = "the sea and the wind " * (words // 5)
+    return [
+        {"role": "system", "content": f"{next(_numbers)} is the number of this conversation."},
+        {"role": "user", "content": f"Tell me a long story about {about}"},
+    ]
 
 
 async def tables(
@@ -67,7 +80,7 @@ async def tables(
             both: dict[str, list[tuple[float, float]]] = {each: [] for each in talking}
             for _ in range(runs):
                 for each, contestant in talking.items():
-                    both[each].append(await contestant.converse(question(task.long_words), question(), 16))
+                    both[each].append(await contestant.converse(question(task.long_words), _THEN, 16))
             for each, pairs in both.items():
                 cold_s, next_s = (median(column) for column in zip(*pairs, strict=True))
                 turns.add_row(

@@ -17,6 +17,7 @@ from adapters.mlx.runtime import OPENBLAS
 from tests.serving import serving
 
 Json = dict[str, Any]
+Conversation = list[Json]
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Asked(Protocol):
 
     converses: bool
 
-    async def ask(self, questions: list[str], tokens: int) -> Measured:
+    async def ask(self, questions: list[Conversation], tokens: int) -> Measured:
         """All questions at once, each answered in so many tokens."""
 
-    async def converse(self, first: str, second: str, tokens: int) -> tuple[float, float]:
+    async def converse(self, first: Conversation, second: str, tokens: int) -> tuple[float, float]:
         """Seconds to the first text of a turn, and of the next turn of that conversation."""
 
 
@@ -56,13 +57,13 @@ class _Alone:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ask(self, questions: list[str], tokens: int) -> Measured:
+    async def ask(self, questions: list[Conversation], tokens: int) -> Measured:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"questions": questions, "tokens": tokens}).encode() + b"\n")
         return Measured(**json.loads(await self._process.stdout.readline()))
 
-    async def converse(self, first: str, second: str, tokens: int) -> tuple[float, float]:
+    async def converse(self, first: Conversation, second: str, tokens: int) -> tuple[float, float]:
         raise NotImplementedError
 
 
@@ -99,13 +100,13 @@ class _Server:
         self._model = model
         self._apart_s = apart_s
 
-    async def ask(self, questions: list[str], tokens: int) -> Measured:
+    async def ask(self, questions: list[Conversation], tokens: int) -> Measured:
         connections = []
         for _ in questions:
             connections.append(await self._connect())
             await asyncio.sleep(self._apart_s)
         began = perf_counter()
-        bodies = (self._body([{"role": "user", "content": question}], tokens) for question in questions)
+        bodies = (self._body(question, tokens) for question in questions)
         asked = zip(bodies, connections, strict=True)
         answers = await asyncio.gather(*(self._turn(body, began, connection) for body, connection in asked))
         ended = perf_counter()
@@ -113,17 +114,16 @@ class _Server:
             sum(answer.tokens for answer in answers), ended - began, max(answer.first_s for answer in answers)
         )
 
-    async def converse(self, first: str, second: str, tokens: int) -> tuple[float, float]:
-        asked: Json = {"role": "user", "content": first}
+    async def converse(self, first: Conversation, second: str, tokens: int) -> tuple[float, float]:
         connection = await self._connect()
-        cold = await self._turn(self._body([asked], tokens), perf_counter(), connection)
-        body = self._next_body(asked, cold, {"role": "user", "content": second}, tokens)
+        cold = await self._turn(self._body(first, tokens), perf_counter(), connection)
+        body = self._next_body(first, cold, {"role": "user", "content": second}, tokens)
         # Made only now: a server ends a connection on which nothing is asked for long.
         connection = await self._connect()
         return cold.first_s, (await self._turn(body, perf_counter(), connection)).first_s
 
-    def _next_body(self, asked: Json, answer: _Answer, then: Json, tokens: int) -> Json:
-        return self._body([asked, {"role": "assistant", "content": answer.text}, then], tokens)
+    def _next_body(self, asked: Conversation, answer: _Answer, then: Json, tokens: int) -> Json:
+        return self._body([*asked, {"role": "assistant", "content": answer.text}, then], tokens)
 
     def _body(self, messages: list[Json], tokens: int) -> Json:
         return {
@@ -162,7 +162,7 @@ class _ResponsesServer(_Server):
             "stream": True,
         }
 
-    def _next_body(self, asked: Json, answer: _Answer, then: Json, tokens: int) -> Json:
+    def _next_body(self, asked: Conversation, answer: _Answer, then: Json, tokens: int) -> Json:
         assert answer.response_id
         return self._body([then], tokens) | {"previous_response_id": answer.response_id}
 
