@@ -1,4 +1,4 @@
-"""The turns that run at the moment, decoded together by one `BatchGenerator`.
+"""The turns that run at the moment, decoded together by one `EnsembleGenerator`.
 
 Everything here happens on the engine thread. One turn alone takes the same path as many. Those of a model
 that cannot be batched run one after the other, by a `SoloGenerator`.
@@ -14,11 +14,12 @@ from typing import Any
 
 from adapters.mlx.cache import MlxCache
 from adapters.mlx.dialect import THINKING, Dialect
+from adapters.mlx.ensemble import EnsembleGenerator
 from adapters.mlx.guide import GuidedLogits, MlxGuide
 from adapters.mlx.logprobs import LogprobReader
 from adapters.mlx.model import LoadedModel
 from adapters.mlx.outbox import Outbox
-from adapters.mlx.runtime import ON_GPU, OPENBLAS, BatchGenerator, mx, use_all_cores
+from adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
 from adapters.mlx.sampling import Processor, penalties, sampler
 from adapters.mlx.solo import SoloGenerator
 from adapters.mlx.speech import Parse, Speech
@@ -67,6 +68,8 @@ class Batch:
         self._tokenizer = model.tokenizer
         self._concurrency = concurrency
         self._small = model.weight_bytes <= _SMALL_WEIGHT_BYTES
+        # A CPU has time to compute while tokens are told only where a pass is short.
+        self._ahead = ON_GPU or self._small
         self._batches = model.batches
         self._dialect = Dialect(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
@@ -209,10 +212,14 @@ class Batch:
     def _new_generator(self) -> Any:
         if not self._batches:
             return SoloGenerator(
-                self._network, stop_tokens=self._dialect.ends, prefill_step_size=PREFILL_STEP_TOKENS
+                self._network,
+                ahead=self._ahead,
+                stop_tokens=self._dialect.ends,
+                prefill_step_size=PREFILL_STEP_TOKENS,
             )
-        return BatchGenerator(
+        return EnsembleGenerator(
             self._network,
+            ahead=self._ahead,
             stop_tokens=[[end] for end in self._dialect.ends],
             completion_batch_size=self._concurrency,
             prefill_batch_size=self._concurrency,

@@ -50,7 +50,7 @@ resource.setrlimit = lambda *_: None
 try:
     import mlx.core as mx
     from mlx.utils import tree_flatten
-    from mlx_lm.generate import BatchGenerator
+    from mlx_lm.generate import BatchGenerator, GenerationBatch, PromptProcessingBatch
     from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
     from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, greedy_sampler
     from mlx_lm.utils import dequantize_model, load_model, load_tokenizer
@@ -95,6 +95,8 @@ __all__ = [
     "ON_GPU",
     "OPENBLAS",
     "BatchGenerator",
+    "GenerationBatch",
+    "PromptProcessingBatch",
     "apply_min_p",
     "apply_top_k",
     "apply_top_p",

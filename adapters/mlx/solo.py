@@ -1,4 +1,4 @@
-"""Sequences one after the other, for a model that cannot be batched: a `BatchGenerator` with one place.
+"""Sequences one after the other, for a model that cannot be batched: an `EnsembleGenerator` with one place.
 
 It has the part of that interface which `Batch` uses, and keeps its rules, so that a turn does not notice.
 """
@@ -26,8 +26,8 @@ class PromptRead:
 class TokenMade:
     """The next token of a sequence. `logprobs` are of the whole vocabulary, shape (V,).
 
-    With the last one comes what was read: `all_tokens`, prompt and answer to the last token, end tokens
-    included, and the layers after them.
+    With the last one comes what was read, `all_tokens`, and the layers after that: prompt and answer, but the
+    answer's last token only if that was read ahead.
     """
 
     uid: int
@@ -42,12 +42,16 @@ class SoloGenerator:
     """Computes the sequence that came first until it ends or is removed, then the next. One thread only.
 
     Args:
+        ahead: whether the next token is computed while the last one is told (see `EnsembleGenerator`).
         stop_tokens: ids that end an answer.
         prefill_step_size: how many tokens of a prompt a step reads; may be changed between steps.
     """
 
-    def __init__(self, network: Any, *, stop_tokens: frozenset[int], prefill_step_size: int) -> None:
+    def __init__(
+        self, network: Any, *, ahead: bool, stop_tokens: frozenset[int], prefill_step_size: int
+    ) -> None:
         self.prefill_step_size = prefill_step_size
+        self._ahead = ahead
         self._network = network
         self._stop_tokens = stop_tokens
         # In the order of their arrival; the first is the one that is computed.
@@ -86,6 +90,7 @@ class SoloGenerator:
         for prompt, most, layers, ids, sampler, processors in asked:
             self._sequences[self._inserted] = _Sequence(
                 network=self._network,
+                ahead=self._ahead,
                 unread=list(prompt),
                 most_tokens=most,
                 layers=make_prompt_cache(self._network) if layers is None else layers,
@@ -102,14 +107,19 @@ class SoloGenerator:
         if not self._sequences:
             return [], []
         uid, sequence = next(iter(self._sequences.items()))
-        if not sequence.answers:
-            return [PromptRead(uid, end_of_prompt=sequence.read(self.prefill_step_size))], []
-        token, logprobs = sequence.advance()
+        if not sequence.is_at_last:
+            sequence.read(self.prefill_step_size)
+            return [PromptRead(uid, end_of_prompt=False)], []
+        begun = [] if sequence.answers else [PromptRead(uid, end_of_prompt=True)]
+        told = sequence.advance()
+        if told is None:
+            return begun, []
+        token, logprobs = told
         reason = "stop" if token in self._stop_tokens else "length" if sequence.is_used_up else None
         if reason is None:
-            return [], [TokenMade(uid, token, logprobs)]
+            return begun, [TokenMade(uid, token, logprobs)]
         del self._sequences[uid]
-        return [], [TokenMade(uid, token, logprobs, reason, sequence.layers, sequence.ids)]
+        return begun, [TokenMade(uid, token, logprobs, reason, sequence.layers, sequence.ids)]
 
     def remove(
         self, uids: Sequence[int], *, return_prompt_caches: bool = False
@@ -137,6 +147,7 @@ class _Sequence:
     """A prompt and its answer. At any time the layers have read exactly `ids`."""
 
     network: Any
+    ahead: bool
     unread: list[int]
     most_tokens: int
     layers: list[Any]
@@ -144,10 +155,15 @@ class _Sequence:
     sampler: Sampler
     processors: Sequence[Processor]
     made_tokens: int = 0
-    # The token that comes next, shape (1,), with its log probabilities, shape (V,); being computed.
+    # The token that comes after them, shape (1,), with its log probabilities, shape (V,).
     _coming: tuple[mx.array, mx.array] | None = None
     # `ids`, for the processors.
     _context: mx.array = field(default_factory=lambda: mx.array([], dtype=mx.int32))
+
+    @property
+    def is_at_last(self) -> bool:
+        """Whether the prompt is read but for its last token, at least."""
+        return len(self.unread) <= 1
 
     @property
     def answers(self) -> bool:
@@ -159,40 +175,49 @@ class _Sequence:
         """Whether the answer is as long as it may be."""
         return self.made_tokens >= self.most_tokens
 
-    def read(self, most_tokens: int) -> bool:
-        """Read a piece of the prompt; whether that was its end. The last token is a piece of its own."""
-        piece = self.unread[: max(1, min(most_tokens, len(self.unread) - 1))]
-        if len(self.unread) > 1:
-            self.network(mx.array([piece]), cache=self.layers)
-            mx.eval([layer.state for layer in self.layers])
-            mx.clear_cache()
-        else:
-            self._context = mx.array(self.ids, dtype=mx.int32)
-            self._begin_after(mx.array(piece))
+    def read(self, most_tokens: int) -> None:
+        """Read a piece of the prompt, but never its last token."""
+        piece = self.unread[: min(most_tokens, len(self.unread) - 1)]
+        self.network(mx.array([piece]), cache=self.layers)
+        mx.eval([layer.state for layer in self.layers])
+        mx.clear_cache()
         self.ids += piece
         del self.unread[: len(piece)]
-        return self.answers
 
-    def advance(self) -> tuple[int, mx.array]:
-        """The next token and its log probabilities. The one after it is computed in the meantime."""
-        assert self._coming is not None
-        token, logprobs = self._coming
-        # Also after the last one: what is kept of a sequence has read its end, which the next prompt repeats.
-        self._begin_after(token)
-        made: Any = token.item()
-        self.ids.append(made)
+    def advance(self) -> tuple[int, mx.array] | None:
+        """Read one more token, the prompt's last or the answer's; the one that is told then, with its log
+        probabilities. Ahead, that is what was read, and nothing at first.
+        """
+        if self._coming is None:
+            self._context = mx.array(self.ids, dtype=mx.int32)
+            last, self.unread = mx.array(self.unread), []
+        else:
+            last, _ = self._coming
+        told, self._coming = self._coming, self._after(last)
+        self.ids.append(_id(last))
+        if not self.ahead:
+            told = self._coming
+        if told is None:
+            return None
         self.made_tokens += 1
         if self.made_tokens % _TOKENS_BETWEEN_CLEARINGS == 0:
             mx.clear_cache()
-        return made, logprobs
+        token, logprobs = told
+        return _id(token), logprobs
 
-    def _begin_after(self, token: mx.array) -> None:
-        """Begin to compute what comes after `token`, shape (1,), without waiting for it."""
+    def _after(self, token: mx.array) -> tuple[mx.array, mx.array]:
+        """What comes after `token`, shape (1,). Begins to compute it, without waiting for it."""
         logits = self.network(token[None], cache=self.layers)[:, -1, :]
         if self.processors:
             self._context = mx.concatenate([self._context, token.astype(mx.int32)])
             for processor in self.processors:
                 logits = processor(self._context, logits)
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-        self._coming = self.sampler(logprobs), logprobs[0]
-        mx.async_eval(*self._coming, self._context)  # type: ignore[no-untyped-call]
+        coming = self.sampler(logprobs), logprobs[0]
+        mx.async_eval(*coming, self._context)  # type: ignore[no-untyped-call]
+        return coming
+
+
+def _id(token: mx.array) -> int:
+    found: Any = token.item()
+    return int(found)

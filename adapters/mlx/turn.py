@@ -74,7 +74,7 @@ class BatchedTurn:
         """The model stopped by itself ("stop") or ran out of its budget ("length").
 
         `output_ids` are all sampled ids, the end token included: prompt and output together are what the
-        cache has read, and what the next prompt repeats.
+        next prompt repeats. The cache has read all of that, or all but the last id (decision 0013).
         """
         self._detokenizer.finalize()
         self._say(self._speech.receive(self._detokenizer.last_segment))
