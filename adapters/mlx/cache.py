@@ -20,6 +20,8 @@ class MlxCache:
         self.ids = ids
         self._layers = layers
         self._trimmable = can_trim_prompt_cache(layers)
+        # Llama 4's, which let go of what is a chunk's length behind them.
+        self._chunked = [layer for layer in layers if hasattr(layer, "start_position")]
 
     def common_prefix(self, prompt: TokenIds) -> int:
         """How many ids at the start of `prompt` need not be read again; at least one is left to read."""
@@ -43,14 +45,13 @@ class MlxCache:
         """Let go of the memory; the cache is of no use afterwards."""
         self.ids = ()
         self._layers = []
+        self._chunked = []
 
     def _can_be_cut(self, count: int) -> bool:
         """Whether the layers still have all that the model, after `count` ids, would look at.
 
-        Llama 4's look back to the beginning of a chunk, and let go of what is a chunk's length behind them.
-        `trim` does not mind: it cuts what is there.
+        Chunked ones look back to the beginning of a chunk. `trim` does not mind: it cuts what is there.
         """
-        chunked = [layer for layer in self._layers if hasattr(layer, "start_position")]
         return self._trimmable and all(
-            layer.start_position <= count // layer.chunk_size * layer.chunk_size for layer in chunked
+            layer.start_position <= count // layer.chunk_size * layer.chunk_size for layer in self._chunked
         )
