@@ -26,13 +26,10 @@ Ask = Callable[[list[Conversation], int], Measured]
 
 
 def bare(folder: Path) -> Ask:
-    """Token ids in, token ids out."""
+    """Token ids in, token ids out. Prompts are read in pieces as long as those of turnlog's engine."""
     model = load(folder)
     generator = BatchGenerator(
-        model.network,
-        completion_batch_size=CONCURRENCY,
-        prefill_batch_size=CONCURRENCY,
-        prefill_step_size=PREFILL_STEP_TOKENS,
+        model.network, completion_batch_size=CONCURRENCY, prefill_batch_size=CONCURRENCY
     )
 
     def ask(questions: list[Conversation], tokens: int) -> Measured:
@@ -40,6 +37,7 @@ def bare(folder: Path) -> Ask:
             model.tokenizer.apply_chat_template(question, add_generation_prompt=True)
             for question in questions
         ]
+        generator.prefill_step_size = PREFILL_STEP_TOKENS // len(prompts)
         began = perf_counter()
         running = set(generator.insert([list(prompt) for prompt in prompts], [tokens] * len(prompts)))
         made, unheard, first_s = 0, set(running), 0.0

@@ -30,8 +30,10 @@ def solo(network: Any, ends: Sequence[int] = (), *, ahead: bool = False) -> Gene
     return SoloGenerator(network, ahead=ahead, stop_tokens=frozenset(ends), prefill_step_size=16)
 
 
-def ensemble(network: Any, ends: Sequence[int] = (), *, ahead: bool = False) -> Generator:
-    return EnsembleGenerator(network, ahead=ahead, **batching(ends))
+def ensemble(
+    network: Any, ends: Sequence[int] = (), *, ahead: bool = False, window: int | None = None
+) -> Generator:
+    return EnsembleGenerator(network, ahead=ahead, max_kv_size=window, **batching(ends))
 
 
 def reference(network: Any, ends: Sequence[int] = ()) -> Generator:
@@ -74,9 +76,9 @@ def insert(
     return int(uid)
 
 
-def reading(network: Any, prompt: Sequence[int]) -> list[Any]:
+def reading(network: Any, prompt: Sequence[int], window: int | None = None) -> list[Any]:
     """The layers after they have read that."""
-    layers = make_prompt_cache(network)
+    layers = make_prompt_cache(network, window)
     network(mx.array([prompt]), cache=layers)
     return layers
 
@@ -197,23 +199,28 @@ def test_a_warm_start_goes_on_from_what_is_known(network: Any, make: Make) -> No
     assert summary(continued) == summary(cold)
 
 
-@pytest.mark.parametrize("make", MAKES[2:], ids=["behind", "ahead"])
-def test_sequences_come_and_go_and_say_what_they_say_alone(network: Any, make: Make) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["behind", "ahead"])
+@pytest.mark.parametrize("window", [None, 12, 24], ids=["all", "12", "24"])
+def test_sequences_come_and_go_and_say_what_they_say_alone(
+    network: Any, window: int | None, *, ahead: bool
+) -> None:
+    """Also with layers that keep no more than a `window` of what they have read."""
+    make = partial(ensemble, network, ahead=ahead, window=window)
     prompts = [PROMPT, PROMPT[7:], PROMPT[:1], [5, *PROMPT], PROMPT[30:]]
     samplings = [GREEDY, SEEDED, replace(SEEDED, repetition_penalty=1.3), GREEDY, GREEDY]
     alone = []
     for prompt, sampling in zip(prompts, samplings, strict=True):
-        generator = make(network, ())
+        generator = make()
         insert(generator, sampling, budget=12, prompt=prompt)
         [responses] = answers(generator).values()
         alone.append(summary(responses))
 
-    generator = make(network, ())
+    generator = make()
     told: dict[int, list[Any]] = {}
     uids = []
     for number, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
         # Every other one has but one token left to read.
-        warm = reading(network, prompt[:-1]) if number % 2 else None
+        warm = reading(network, prompt[:-1], window) if number % 2 else None
         uids.append(insert(generator, sampling, budget=12, prompt=prompt, warm=warm))
         leaving = insert(generator, prompt=prompt[:20])
         for _ in range(3):
