@@ -23,15 +23,15 @@ class Arrivals:
         self._scheduled = False
 
     def open(
-        self, take: Callable[[EngineOutput], None], drop: Callable[[CacheHandle], None]
+        self, take: Callable[[EngineOutput], None], take_late: Callable[[CacheHandle], None]
     ) -> "EngineStream":
         """The stream of a new turn.
 
         Args:
             take: takes its outputs on the loop, in the context that this is called in.
-            drop: takes the handles of outputs that come when the stream is over.
+            take_late: takes the handles of outputs that come when the stream is over.
         """
-        return EngineStream(self, take, drop)
+        return EngineStream(self, take, take_late)
 
     def put(self, stream: "EngineStream", output: EngineOutput) -> None:
         """Take an output of a turn. Any thread; does not block."""
@@ -56,12 +56,15 @@ class EngineStream:
     """One turn's outputs. It is over with the last of them, or when nobody waits for them any more."""
 
     def __init__(
-        self, arrivals: Arrivals, take: Callable[[EngineOutput], None], drop: Callable[[CacheHandle], None]
+        self,
+        arrivals: Arrivals,
+        take: Callable[[EngineOutput], None],
+        take_late: Callable[[CacheHandle], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._arrivals = arrivals
         self._take = take
-        self._drop = drop
+        self.take_late = take_late
         # What is logged of the turn says whose it is, although the engine's thread has called.
         self._context = copy_context()
         self._over: asyncio.Future[None] = self.loop.create_future()
@@ -90,7 +93,7 @@ class EngineStream:
         """Hand an output over. Event loop."""
         if self._over.done():
             if isinstance(output, End | Cancelled) and output.cache is not None:
-                self._drop(output.cache)
+                self.take_late(output.cache)
             return
         if self._patience:
             self._patience.renew()

@@ -6,6 +6,7 @@ It is a task of its own, so that a client that leaves ends it by a rule and not 
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -200,6 +201,8 @@ class TurnRun:
             engine.cancel(created.response_id)
             if stopped := self._turn.abort_reason:
                 log.warning("[responses] the engine takes long to let go of %s", created.response_id)
+                # What it has read is worth keeping, however late it comes (D-28).
+                stream.take_late = partial(self._sessions.keep_prefill, self._session, prompt=plan.prompt)
             else:
                 log.exception(
                     "[responses] the engine of model %s hangs at %s", created.model, created.response_id

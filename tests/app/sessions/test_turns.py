@@ -80,6 +80,30 @@ async def test_a_cancelled_turn_leaves_its_prompt_for_another_try() -> None:
         assert (again.cache_class, cached_tokens(again)) == ("fresh", prompt_tokens(HUNDRED) - 1)
 
 
+async def test_a_prompt_is_kept_however_late_the_engine_lets_go_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D-28: as it does with a long step; the turn was over long before."""
+    monkeypatch.setattr("app.running.CANCEL_PATIENCE_S", 0.0)
+    async with running() as service:
+        turn = await service.begin(f"{HUNDRED} hang")
+        await first_delta(turn)
+        [engine] = service.source.engines
+        let_go, asked = engine.cancel, list[str]()
+        with monkeypatch.context() as busy:
+            busy.setattr(engine, "cancel", asked.append)
+            turn.abort("client_abort")
+            await turn.settled.wait()
+        assert service.warm("entries") == 0
+
+        let_go(asked[0])
+        await service.turn("hi")  # when this has ended, the engine has let go
+        again = await service.turn(f"{HUNDRED} hi")
+
+        assert reason(turn) == "client_abort"
+        assert cached_tokens(again) == prompt_tokens(HUNDRED) - 1
+
+
 async def test_a_turn_that_is_left_while_it_queues_leaves_nothing() -> None:
     """D-26, D-28: the engine has read nothing for it."""
     async with running(ONE_BY_ONE) as service:
