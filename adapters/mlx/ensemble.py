@@ -94,12 +94,13 @@ class _Answers(GenerationBatch):
         told, left = [], []
         for place, (uid, token) in enumerate(zip(self.uids, tokens, strict=True)):
             self._num_tokens[place] += 1
-            reason = self._reason(place, token) if self._num_tokens[place] else None
+            reason = None
+            if self._num_tokens[place]:
+                reason = self._reason(place, token)
+                read = (self.extract_cache(place), self.tokens[place]) if reason else (None, None)
+                told.append(self.Response(uid, token, logprobs[place], reason, *read))
             if reason is None:
                 left.append(place)
-            if self._num_tokens[place]:
-                cache, ids = (self.extract_cache(place), self.tokens[place]) if reason else (None, None)
-                told.append(self.Response(uid, token, logprobs[place], reason, cache, ids))
         if len(left) < len(self.uids):
             self.filter(left)
         return told
