@@ -72,7 +72,10 @@ async def tables(
             ours = next(iter(rates.values()))
             for each, rate in rates.items():
                 first_ms = median(one.first_s for one in measured[each]) * 1000
-                streams.add_row(str(number), each, f"{rate:,.0f}", f"{ours / rate:.2f}", f"{first_ms:,.0f}")
+                decimals = 1 if rate < 100 else 0
+                streams.add_row(
+                    str(number), each, f"{rate:,.{decimals}f}", f"{ours / rate:.2f}", f"{first_ms:,.0f}"
+                )
         found_tables = [streams]
         talking = {each: one for each, one in who.items() if one.converses}
         if talking:
