@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import NamedTuple, TypeVar
+from weakref import WeakSet
 
 from app.models.memory import Claim, Memory
 from domain.conversation import Answers
@@ -96,6 +97,7 @@ class WarmPool:
         self._most_bytes = most_bytes
         self._caches: list[WarmCache] = []
         self._uses = count(1)
+        self._gone: WeakSet[InferenceEngine] = WeakSet()
 
     def __len__(self) -> int:
         return len(self._caches)
@@ -140,7 +142,13 @@ class WarmPool:
         return {said: ids for said, ids in answers if any(ids)}
 
     def put(self, cache: WarmCache) -> None:
-        """Keep a cache, in place of those it covers; it is dropped if there is no room even so."""
+        """Keep a cache, in place of those it covers.
+
+        It is dropped if there is no room even so, or if its model has gone.
+        """
+        if cache.scope.engine in self._gone:
+            self._drop_handle(cache)
+            return
         others = self._of(cache.scope)
         if longer := next((other for other in others if _is_spared_by(cache, other)), None):
             longer.stand_in_for(cache)
@@ -186,7 +194,8 @@ class WarmPool:
         return len(expired)
 
     def forget(self, engine: InferenceEngine) -> None:
-        """Drop everything of a model that goes."""
+        """Drop everything of a model that goes; what is still read on it is not kept."""
+        self._gone.add(engine)
         for cache in list(self._caches):
             if cache.scope.engine is engine:
                 self._remove(cache)

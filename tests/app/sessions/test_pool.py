@@ -355,6 +355,7 @@ def test_a_model_that_goes_takes_its_caches_with_it(given: Given, uncut: UncutEn
     given.ends("resp_b", B)
 
     given.pool.forget(uncut)
+    given.ends("resp_c", A, given.scope(engine=uncut))
 
     assert uncut.kept == []
     assert given.finds(B, previous="resp_b") == Found("hit", 100)

@@ -104,6 +104,25 @@ async def test_a_prompt_is_kept_however_late_the_engine_lets_go_of_it(
         assert cached_tokens(again) == prompt_tokens(HUNDRED) - 1
 
 
+async def test_a_model_that_goes_before_it_lets_go_of_a_prompt_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R-060, D-28: the prompt comes after its caches were dropped."""
+    monkeypatch.setattr("app.running.CANCEL_PATIENCE_S", 0.0)
+    async with running() as service:
+        turn = await service.begin(f"{HUNDRED} hang")
+        await first_delta(turn)
+        [engine] = service.source.engines
+        monkeypatch.setattr(engine, "cancel", lambda _: None)
+        turn.abort("client_abort")
+        await turn.settled.wait()
+
+        await service.service.models.unload("scripted")
+        await service.turn("hi")
+
+        assert (service.warm("entries"), engine.kept) == (1, [])
+
+
 async def test_a_turn_that_is_left_while_it_queues_leaves_nothing() -> None:
     """D-26, D-28: the engine has read nothing for it."""
     async with running(ONE_BY_ONE) as service:
