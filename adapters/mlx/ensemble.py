@@ -1,4 +1,4 @@
-"""Sequences that are computed together: `mlx_lm`'s `BatchGenerator`, with fewer passes through the model.
+"""Sequences that are computed together: `mlx_lm`'s `BatchGenerator` with fewer passes through the model.
 
 Prompts, caches and sampling are `mlx_lm`'s. What differs is where an answer begins and when a token is told
 (decision 0013).
@@ -33,7 +33,10 @@ class EnsembleGenerator(BatchGenerator):
         return begun + read, told
 
     def _begin_answers(self) -> list[Any]:
-        """Have the prompts that are read but for their last token answered from this step on."""
+        """Have the prompts that are read but for their last token answered from this step on.
+
+        `BatchGenerator` does the same after this step's pass, and so a step later.
+        """
         under_way = self._currently_processing
         ready = [
             place for place, (unread, *_) in enumerate(under_way) if [len(part) for part in unread] == [1]
