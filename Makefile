@@ -17,6 +17,8 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	@echo "Setting up $(VENV) (once; about a minute) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --require-hashes --requirement requirements.txt
+	@mkdir -p turnlog
+	@for part in domain adapters app; do ln -sfn ../$$part turnlog/$$part; done
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -66,4 +68,4 @@ lock: ## Write the hashed requirements anew from pyproject.toml (needs uv).
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
 clean: ## Remove the environment.
-	rm -rf $(VENV)
+	rm -rf $(VENV) turnlog

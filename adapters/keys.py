@@ -19,8 +19,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from domain.errors import InvalidRequestError, NotFoundError, StorageError
-from domain.owners import Caller, Role, is_owner_name
+from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
+from turnlog.domain.owners import Caller, Role, is_owner_name
 
 log = logging.getLogger("turnlog")
 

@@ -4,8 +4,8 @@ import os
 import secrets
 import time
 
-from domain.ids import IdKind, typed_id
-from domain.ports import Clock
+from turnlog.domain.ids import IdKind, typed_id
+from turnlog.domain.ports import Clock
 
 
 class SystemClock:

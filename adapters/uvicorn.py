@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from adapters.openai.errors import error_envelope
+from turnlog.adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
 

@@ -1,5 +1,5 @@
 """`python -m app` is `turnlog`."""
 
-from app.cli import main
+from turnlog.app.cli import main
 
 main()

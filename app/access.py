@@ -8,8 +8,8 @@ import hmac
 from collections.abc import Mapping
 from typing import Protocol
 
-from domain.errors import RoleForbiddenError, UnauthenticatedError
-from domain.owners import LOCAL, Caller, Role
+from turnlog.domain.errors import RoleForbiddenError, UnauthenticatedError
+from turnlog.domain.owners import LOCAL, Caller, Role
 
 Route = tuple[str, str]
 """A method and a path with its parameters in braces."""

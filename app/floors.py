@@ -6,7 +6,7 @@ Checked at start, because an environment can have been changed since it was made
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from app.settings import SettingsError
+from turnlog.app.settings import SettingsError
 
 FLOORS: Mapping[str, tuple[str, str]] = {
     "jinja2": ("3.1.6", "templates break out of the sandbox (CVE-2024-56326, CVE-2025-27516)"),

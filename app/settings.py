@@ -15,7 +15,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta, Struct
 
-from domain.retention import DEFAULT_RETENTION_S
+from turnlog.domain.retention import DEFAULT_RETENTION_S
 
 APP_NAME = "turnlog"
 

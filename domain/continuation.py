@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from domain.errors import (
+from turnlog.domain.errors import (
     ChainTooLongError,
     ModelIdentityError,
     PreviousResponseNotCompletedError,
     PreviousResponseNotFoundError,
 )
-from domain.response import Response, api_status
+from turnlog.domain.response import Response, api_status
 
 CONTINUABLE = ("completed", "incomplete")
 

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from domain.events import TurnCommitted
-from domain.inputs import join, piece_of
-from domain.messages import Message
-from domain.response import Response
-from domain.tokens import TokenIds, rebuild_prompt, unpack
+from turnlog.domain.events import TurnCommitted
+from turnlog.domain.inputs import join, piece_of
+from turnlog.domain.messages import Message
+from turnlog.domain.response import Response
+from turnlog.domain.tokens import TokenIds, rebuild_prompt, unpack
 
 Chain = Sequence[Response]
 """Committed responses, oldest first, each continuing the one before it."""

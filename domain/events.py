@@ -10,10 +10,10 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.items import CallItem, Item, Logprob
-from domain.messages import Message
-from domain.tokens import PromptRecord
-from domain.usage import Timing, Usage
+from turnlog.domain.items import CallItem, Item, Logprob
+from turnlog.domain.messages import Message
+from turnlog.domain.tokens import PromptRecord
+from turnlog.domain.usage import Timing, Usage
 
 CacheClass = Literal["fresh", "cold_replay", "hit", "prefix_hit"]
 Outcome = Literal["completed", "incomplete"]

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.errors import InvalidRequestError, ItemNotFoundError
-from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.messages import Message, ToolCall
-from domain.toolcalls import canonical_input, check_echoes
-from domain.tools import custom_arguments, engine_name
+from turnlog.domain.errors import InvalidRequestError, ItemNotFoundError
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.toolcalls import canonical_input, check_echoes
+from turnlog.domain.tools import custom_arguments, engine_name
 
 
 class ItemReference(Struct, frozen=True):

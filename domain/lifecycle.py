@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from transitions import Machine, MachineError, Transition
 
-from domain.errors import IllegalTransitionError
-from domain.events import (
+from turnlog.domain.errors import IllegalTransitionError
+from turnlog.domain.events import (
     GenerationStarted,
     PersistHardTimedOut,
     ResponseEvent,

@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from domain.inputs import Piece
-from domain.ports import JsonGuide
-from domain.tools import ToolChoice
+from turnlog.domain.inputs import Piece
+from turnlog.domain.ports import JsonGuide
+from turnlog.domain.tools import ToolChoice
 
 DEFAULT_TEMPERATURE = 1.0
 DEFAULT_TOP_P = 1.0

@@ -5,8 +5,8 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from domain import lifecycle
-from domain.events import (
+from turnlog.domain import lifecycle
+from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     ItemClosed,
@@ -20,8 +20,8 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.lifecycle import LifecycleEvent, Status
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.lifecycle import LifecycleEvent, Status
 
 
 class OpenItem:

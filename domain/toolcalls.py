@@ -10,8 +10,8 @@ A refusal names a message by its index among the request's own messages, or amon
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from domain.errors import InvalidRequestError
-from domain.messages import Message, ToolCall
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message, ToolCall
 
 ToolCallCode = Literal[
     "missing_call_id",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from domain.errors import InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError
 
 Json = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from domain.messages import Message
+from turnlog.domain.messages import Message
 
 
 class ShorterHistories:

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from domain.events import (
+from turnlog.domain.events import (
     FailureReason,
     ItemClosed,
     ItemExtended,
@@ -21,8 +21,8 @@ from domain.events import (
     TurnCommitted,
     TurnFailed,
 )
-from domain.ids import IdKind
-from domain.items import (
+from turnlog.domain.ids import IdKind
+from turnlog.domain.items import (
     CallItem,
     CustomCallItem,
     FunctionCallItem,
@@ -32,12 +32,12 @@ from domain.items import (
     MessageItem,
     ReasoningItem,
 )
-from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, Spent, TextChunk
-from domain.response import OpenItem, Response
-from domain.tags import Eraser, TagBuffer, overlap
-from domain.tokens import pack
-from domain.tools import Toolbox, ToolChoice, custom_input
-from domain.usage import Timing, Usage
+from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.response import OpenItem, Response
+from turnlog.domain.tags import Eraser, TagBuffer, overlap
+from turnlog.domain.tokens import pack
+from turnlog.domain.tools import Toolbox, ToolChoice, custom_input
+from turnlog.domain.usage import Timing, Usage
 
 Events = list[ResponseEvent]
 

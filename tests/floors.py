@@ -2,11 +2,11 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from app.models import Models
-from app.models.memory import Memory
-from app.sessions import Sessions, WarmPool
-from app.sessions.prints import KeyPrints
-from domain.ports import Clock, InferenceEngine
+from turnlog.app.models import Models
+from turnlog.app.models.memory import Memory
+from turnlog.app.prefix_cache import Sessions, WarmPool
+from turnlog.app.prefix_cache.prints import KeyPrints
+from turnlog.domain.ports import Clock, InferenceEngine
 
 
 class Ready:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from domain.audit import MAX_LIMIT, AuditFilter, AuditRow
-from domain.ports import AuditReader
+from turnlog.domain.audit.rows import MAX_LIMIT, AuditFilter, AuditRow
+from turnlog.domain.ports import AuditReader
 
 
 def listed(reader: AuditReader, **conditions: Any) -> list[AuditRow]:

@@ -40,7 +40,7 @@ class RunningServer:
 def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "app", *arguments],
+        [sys.executable, "-m", "turnlog.app", *arguments],
         env=os.environ | {"COLUMNS": "120"} | environ,
         capture_output=True,
         text=True,
@@ -60,7 +60,7 @@ def started(
 ) -> Iterator[RunningServer]:
     """As `serving`; what the server says of errors goes to `stderr`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0", "--db", str(database), *arguments],
+        [sys.executable, "-m", "turnlog.app", "serve", "--port", "0", "--db", str(database), *arguments],
         env=os.environ | {"COLUMNS": "300"} | environ,
         stdout=subprocess.PIPE,
         stderr=stderr,

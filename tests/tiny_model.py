@@ -13,7 +13,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.runtime import mx
 
 CONTEXT_WINDOW_TOKENS = 512
 CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>")

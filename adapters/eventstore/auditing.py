@@ -8,9 +8,9 @@ from typing import Any
 
 from eventsourcing.sqlite import SQLiteCursor
 
-from adapters.eventstore.finding import Finder
-from domain.audit import AuditFilter, AuditPage, AuditRow, attempts_with
-from domain.usage import Usage
+from turnlog.adapters.eventstore.finding import Finder
+from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow, attempts_with
+from turnlog.domain.usage import Usage
 
 FAMILY_LIMIT = 10_000
 """Responses of one conversation that are told at a time."""

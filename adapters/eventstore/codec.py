@@ -3,8 +3,8 @@
 import msgspec
 from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
 
-from domain.errors import StorageError
-from domain.events import Recorded, ResponseEvent, topic
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import Recorded, ResponseEvent, topic
 
 
 class EventTranscoder(Transcoder):

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
 
-from adapters.eventstore import readmodel
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.redaction import without_content
-from adapters.eventstore.sqlite import EventRecorder
-from domain.errors import StorageError
-from domain.events import ContentExpired, Recorded
+from turnlog.adapters.eventstore import readmodel
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.redaction import without_content
+from turnlog.adapters.eventstore.sqlite import EventRecorder
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import ContentExpired, Recorded
 
 log = logging.getLogger("turnlog")
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from eventsourcing.sqlite import SQLiteCursor
 
-from adapters.eventstore import textindex
-from domain.audit import AuditFilter
-from domain.errors import InvalidRequestError
+from turnlog.adapters.eventstore import textindex
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import InvalidRequestError
 
 NARROW = 1000
 """So many responses are quicker sorted than met one by one in order."""

@@ -8,12 +8,12 @@ import msgspec
 from eventsourcing.persistence import IntegrityError
 from eventsourcing.sqlite import SQLiteCursor
 
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.lock import StoreLock
-from adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
-from adapters.eventstore.transfer import FORMAT_VERSION, EndLine, EventLine, Header, Line
-from domain.errors import StorageError
-from domain.events import ResponseCreated
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
+from turnlog.adapters.eventstore.transfer import FORMAT_VERSION, EndLine, EventLine, Header, Line
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import ResponseCreated
 
 EVENTS_PER_REPORT = 5_000
 """How often an import tells how far it is."""

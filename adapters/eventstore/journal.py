@@ -14,13 +14,13 @@ from threading import Condition, Event, Thread
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, field
 
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.expiry import ContentSweep
-from adapters.eventstore.outcome import settled_failure
-from adapters.eventstore.refused import RefusedAppends
-from adapters.eventstore.sqlite import LOCK_TIMEOUT_S, EventRecorder, storage_errors
-from domain.errors import StorageError, StorageRefusedError
-from domain.events import Recorded
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.expiry import ContentSweep
+from turnlog.adapters.eventstore.outcome import settled_failure
+from turnlog.adapters.eventstore.refused import RefusedAppends
+from turnlog.adapters.eventstore.sqlite import LOCK_TIMEOUT_S, EventRecorder, storage_errors
+from turnlog.domain.errors import StorageError, StorageRefusedError
+from turnlog.domain.events import Recorded
 
 log = logging.getLogger("turnlog")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from domain.errors import StorageError
+from turnlog.domain.errors import StorageError
 
 _OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from eventsourcing.persistence import IntegrityError, InterfaceError, OperationalError
 
-from domain.errors import StorageConflictError, StorageError, StorageRefusal, StorageRefusedError
+from turnlog.domain.errors import StorageConflictError, StorageError, StorageRefusal, StorageRefusedError
 
 _REFUSALS: Final[dict[int, StorageRefusal]] = {
     sqlite3.SQLITE_FULL: "full",

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from adapters.eventstore.sqlite import storage_errors
+from turnlog.adapters.eventstore.sqlite import storage_errors
 
 _BEGINNING = """
     SELECT response_id FROM responses WHERE response_id >= :prefix AND response_id < :behind

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
-from adapters.eventstore import auditing
-from adapters.eventstore.auditing import FAMILY_LIMIT
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.sqlite import EventRecorder, storage_errors
-from adapters.eventstore.transfer import SqliteLogPass
-from domain.audit import AuditFilter, AuditPage, AuditRow
-from domain.events import ItemClosed, ItemExtended, Recorded, topic
-from domain.items import Item
+from turnlog.adapters.eventstore import auditing
+from turnlog.adapters.eventstore.auditing import FAMILY_LIMIT
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.sqlite import EventRecorder, storage_errors
+from turnlog.adapters.eventstore.transfer import SqliteLogPass
+from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow
+from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
+from turnlog.domain.items import Item
 
 READER_THREADS = 2
 

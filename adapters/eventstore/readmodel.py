@@ -11,11 +11,11 @@ from typing import Any, assert_never
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
 
-from adapters.eventstore import textindex
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.schema import TABLES
-from domain.audit import metadata_texts, request_digests, searchable_text
-from domain.events import (
+from turnlog.adapters.eventstore import textindex
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.schema import TABLES
+from turnlog.domain.audit.rows import metadata_texts, request_digests, searchable_text
+from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     ItemClosed,
@@ -30,8 +30,8 @@ from domain.events import (
     TurnPersisted,
     topic,
 )
-from domain.items import CallItem, CustomCallItem, FunctionCallItem
-from domain.response import fold
+from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
+from turnlog.domain.response import fold
 
 VERSION = 3
 

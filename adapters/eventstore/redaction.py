@@ -4,7 +4,7 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from domain.events import (
+from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     ItemClosed,
@@ -18,8 +18,8 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.tokens import PromptRecord
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.tokens import PromptRecord
 
 
 def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eventsourcing.persistence import StoredEvent
 
-from domain.errors import StorageError
+from turnlog.domain.errors import StorageError
 
 REMEMBERED = 10_000
 """Responses, oldest forgotten first. Even then a gap is refused, by the version that is missing."""

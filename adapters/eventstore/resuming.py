@@ -6,8 +6,8 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from adapters.eventstore.transfer import EndLine, Header, Line
-from domain.errors import StorageError
+from turnlog.adapters.eventstore.transfer import EndLine, Header, Line
+from turnlog.domain.errors import StorageError
 
 _STEP_BYTES = 64 * 1024
 

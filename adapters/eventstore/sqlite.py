@@ -17,9 +17,9 @@ from eventsourcing.sqlite import (
     SQLiteDatastore,
 )
 
-from adapters.eventstore import readmodel
-from adapters.eventstore.codec import EventMapper
-from domain.errors import StorageError
+from turnlog.adapters.eventstore import readmodel
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.domain.errors import StorageError
 
 LOCK_TIMEOUT_S = 2
 """How long SQLite waits for a lock. The journal waits longer, but looks up in between."""

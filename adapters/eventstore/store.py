@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
-from adapters.eventstore import readmodel, textindex
-from adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
-from adapters.eventstore.lock import StoreLock
-from adapters.eventstore.reader import SqliteEventReader
-from adapters.eventstore.readmodel import Progress
-from adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
-from domain.errors import StorageError
+from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.reader import SqliteEventReader
+from turnlog.adapters.eventstore.readmodel import Progress
+from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
+from turnlog.domain.errors import StorageError
 
 log = logging.getLogger("turnlog")
 

@@ -7,7 +7,7 @@ import sqlite3
 
 from eventsourcing.sqlite import SQLiteCursor
 
-from domain.errors import StorageError
+from turnlog.domain.errors import StorageError
 
 TOKENIZER = "trigram"
 _SECURE_DELETE_SINCE = (3, 42)

@@ -13,7 +13,7 @@ import msgspec
 from eventsourcing.persistence import StoredEvent
 from msgspec import Raw, Struct
 
-from adapters.eventstore.sqlite import EventDatastore, storage_errors
+from turnlog.adapters.eventstore.sqlite import EventDatastore, storage_errors
 
 FORMAT_VERSION = 1
 

@@ -13,7 +13,7 @@ from litestar.exceptions import InternalServerException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 
-from domain.errors import InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError
 
 _PIECE_BYTES = 64 * 1024
 

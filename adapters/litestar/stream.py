@@ -14,7 +14,7 @@ from litestar import Response
 from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
-from adapters.uvicorn import cut_off, may_wait
+from turnlog.adapters.uvicorn import cut_off, may_wait
 
 log = logging.getLogger("turnlog")
 

@@ -12,20 +12,20 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from adapters.mlx.cache import MlxCache
-from adapters.mlx.dialect import THINKING, Dialect
-from adapters.mlx.ensemble import EnsembleGenerator
-from adapters.mlx.guide import GuidedLogits, MlxGuide
-from adapters.mlx.logprobs import LogprobReader
-from adapters.mlx.model import LoadedModel
-from adapters.mlx.outbox import Outbox
-from adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
-from adapters.mlx.sampling import Processor, penalties, sampler
-from adapters.mlx.solo import SoloGenerator
-from adapters.mlx.speech import Parse, Speech
-from adapters.mlx.toolparse import CallParser, read_forced
-from adapters.mlx.turn import BatchedTurn, failed
-from domain.ports import Deliver, Submission
+from turnlog.adapters.mlx.cache import MlxCache
+from turnlog.adapters.mlx.dialect import THINKING, Dialect
+from turnlog.adapters.mlx.ensemble import EnsembleGenerator
+from turnlog.adapters.mlx.guide import GuidedLogits, MlxGuide
+from turnlog.adapters.mlx.logprobs import LogprobReader
+from turnlog.adapters.mlx.model import LoadedModel
+from turnlog.adapters.mlx.outbox import Outbox
+from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
+from turnlog.adapters.mlx.sampling import Processor, penalties, sampler
+from turnlog.adapters.mlx.solo import SoloGenerator
+from turnlog.adapters.mlx.speech import Parse, Speech
+from turnlog.adapters.mlx.toolparse import CallParser, read_forced
+from turnlog.adapters.mlx.turn import BatchedTurn, failed
+from turnlog.domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
 

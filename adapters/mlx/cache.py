@@ -3,9 +3,9 @@
 from copy import deepcopy
 from typing import Any
 
-from adapters.mlx.runtime import can_trim_prompt_cache, mx, trim_prompt_cache
-from domain import tokens
-from domain.tokens import TokenIds
+from turnlog.adapters.mlx.runtime import can_trim_prompt_cache, mx, trim_prompt_cache
+from turnlog.domain import tokens
+from turnlog.domain.tokens import TokenIds
 
 
 class MlxCache:

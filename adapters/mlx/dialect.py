@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domain.tokens import TokenIds
+from turnlog.domain.tokens import TokenIds
 
 ANSWER = "normal"
 THINKING = "reasoning"

@@ -7,19 +7,19 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
-from adapters.mlx.batch import CONCURRENCY, Batch
-from adapters.mlx.cache import MlxCache
-from adapters.mlx.dialect import Dialect
-from adapters.mlx.guide import GuideCompiler, MlxGuide
-from adapters.mlx.model import LoadedModel, load
-from adapters.mlx.prompt import PromptRenderer
-from adapters.mlx.runtime import release_memory
-from adapters.mlx.thread import Command, EngineThread
-from domain.errors import ShuttingDownError
-from domain.messages import Message
-from domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
-from domain.tokens import TokenIds
-from domain.tools import Tool
+from turnlog.adapters.mlx.batch import CONCURRENCY, Batch
+from turnlog.adapters.mlx.cache import MlxCache
+from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.guide import GuideCompiler, MlxGuide
+from turnlog.adapters.mlx.model import LoadedModel, load
+from turnlog.adapters.mlx.prompt import PromptRenderer
+from turnlog.adapters.mlx.runtime import release_memory
+from turnlog.adapters.mlx.thread import Command, EngineThread
+from turnlog.domain.errors import ShuttingDownError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 
 class MlxEngine:

@@ -6,7 +6,7 @@ Prompts, caches and sampling are `mlx_lm`'s. What differs is where an answer beg
 
 from typing import Any
 
-from adapters.mlx.runtime import BatchGenerator, GenerationBatch, PromptProcessingBatch, mx
+from turnlog.adapters.mlx.runtime import BatchGenerator, GenerationBatch, PromptProcessingBatch, mx
 
 
 class EnsembleGenerator(BatchGenerator):

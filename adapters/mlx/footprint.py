@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from adapters.mlx.runtime import ON_GPU, OPENBLAS, make_prompt_cache, mx, tree_flatten
+from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, make_prompt_cache, mx, tree_flatten
 
 _MOST_DENSE_PARAMETERS = 500_000_000
 _FLOATS = ("F64", "F32", "F16", "BF16")

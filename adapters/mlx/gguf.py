@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.runtime import mx
 
 _CONTROL = 3  # GGUF's token type of control tokens
 _GROUP_SIZE = 32  # GGUF's block size of Q4_1 and Q8_0

@@ -14,13 +14,13 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from adapters.guides import checked
-from adapters.mlx.dialect import DEFAULT_CALL, Dialect
-from adapters.mlx.runtime import mx
-from adapters.mlx.speech import Shape
-from domain.errors import InvalidRequestError
-from domain.ports import CallGuide, Guide, JsonGuide
-from domain.tools import Json, Tool
+from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.speech import Shape
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.ports import CallGuide, Guide, JsonGuide
+from turnlog.domain.schemas import checked
+from turnlog.domain.tools import Json, Tool
 
 MOST_CALLS = 32
 """How many calls an answer may have that must be calls: a weak model would go on to the end of its budget."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from adapters.mlx.runtime import mx
-from domain.items import Logprob
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.domain.items import Logprob
 
 
 class LogprobReader:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
-from adapters.mlx.footprint import is_best_dense, kv_bytes_per_token, weight_bytes
-from adapters.mlx.runtime import (
+from turnlog.adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
+from turnlog.adapters.mlx.footprint import is_best_dense, kv_bytes_per_token, weight_bytes
+from turnlog.adapters.mlx.runtime import (
     ON_GPU,
     dequantize_model,
     load_model,
@@ -15,7 +15,7 @@ from adapters.mlx.runtime import (
     make_prompt_cache,
     mx,
 )
-from domain.errors import EngineError
+from turnlog.domain.errors import EngineError
 
 # Its last layers take the place of a token from the length of the cache; in a batch that counts the padding.
 _MISPLACED_IN_BATCHES = ("afm7",)

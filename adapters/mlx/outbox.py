@@ -2,7 +2,7 @@
 
 import logging
 
-from domain.ports import Deliver, EngineOutput
+from turnlog.domain.ports import Deliver, EngineOutput
 
 _log = logging.getLogger(__name__)
 

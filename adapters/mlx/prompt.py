@@ -11,16 +11,16 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
-from adapters.mlx.dialect import Dialect
-from adapters.mlx.splice import Splicer
-from adapters.mlx.template import ChatTemplate, conversation_of
-from adapters.mlx.toolparse import functions
-from adapters.mlx.veil import Veil
-from domain.errors import InvalidRequestError
-from domain.messages import Message
-from domain.ports import Prompt
-from domain.tokens import TokenIds
-from domain.tools import Tool
+from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.splice import Splicer
+from turnlog.adapters.mlx.template import ChatTemplate, conversation_of
+from turnlog.adapters.mlx.toolparse import functions
+from turnlog.adapters.mlx.veil import Veil
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import Prompt
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 
 class PromptRenderer:

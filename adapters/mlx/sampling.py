@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from adapters.mlx.runtime import apply_min_p, apply_top_k, apply_top_p, greedy_sampler, mx
-from domain.events import Sampling
+from turnlog.adapters.mlx.runtime import apply_min_p, apply_top_k, apply_top_p, greedy_sampler, mx
+from turnlog.domain.events import Sampling
 
 Sampler = Callable[[mx.array], mx.array]
 """Takes log-probabilities, shape (batch, vocabulary), and gives token ids, shape (batch,)."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
-from adapters.mlx.gguf import convert
-from domain.errors import EngineError
+from turnlog.adapters.mlx.gguf import convert
+from turnlog.domain.errors import EngineError
 
 NAME = "SmolLM2-135M-Instruct"
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.mlx.runtime import make_prompt_cache, mx
-from adapters.mlx.sampling import Processor, Sampler
+from turnlog.adapters.mlx.runtime import make_prompt_cache, mx
+from turnlog.adapters.mlx.sampling import Processor, Sampler
 
 # Layers that grow leave memory behind, which MLX keeps until it is told not to.
 _TOKENS_BETWEEN_CLEARINGS = 512

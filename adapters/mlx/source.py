@@ -7,13 +7,13 @@ from pathlib import Path
 from threading import Thread
 from traceback import clear_frames
 
-from adapters.mlx.batch import CONCURRENCY
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.fingerprint import FileHashes
-from adapters.mlx.footprint import expected_weight_bytes
-from adapters.mlx.model import LoadedModel, checked_config, load
-from adapters.mlx.runtime import mx, release_memory
-from adapters.mlx.thread import EngineThread
+from turnlog.adapters.mlx.batch import CONCURRENCY
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.fingerprint import FileHashes
+from turnlog.adapters.mlx.footprint import expected_weight_bytes
+from turnlog.adapters.mlx.model import LoadedModel, checked_config, load
+from turnlog.adapters.mlx.runtime import mx, release_memory
+from turnlog.adapters.mlx.thread import EngineThread
 
 
 class MlxSource:

@@ -7,10 +7,10 @@ could still become a marker or a stop text, and white space that may turn out to
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
-from adapters.mlx.markers import beginning, first
-from domain.items import Logprob
-from domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
+from turnlog.adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
+from turnlog.adapters.mlx.markers import beginning, first
+from turnlog.domain.items import Logprob
+from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
 
 Shape = Literal["free", "json", "calls", "json or calls"]
 """What an answer is held to by a grammar, or that it is not."""

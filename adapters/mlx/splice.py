@@ -10,11 +10,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from adapters.mlx.dialect import Dialect
-from domain.errors import InvalidRequestError
-from domain.tags import overlap
-from domain.tokens import TokenIds
-from domain.tools import Json
+from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.tags import overlap
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Json
 
 _REASONING = ("reasoning", "reasoning_content")
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from adapters.mlx.dialect import DEFAULT_CALL
-from adapters.mlx.toolparse import functions
-from domain.errors import InvalidRequestError
-from domain.messages import Message, ToolCall
-from domain.tools import Json, Tool
+from turnlog.adapters.mlx.dialect import DEFAULT_CALL
+from turnlog.adapters.mlx.toolparse import functions
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.tools import Json, Tool
 
 _ERROR_MARK = "[tool error] "
 

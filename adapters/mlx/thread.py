@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Protocol
 
-from adapters.mlx.runtime import mx, release_memory
+from turnlog.adapters.mlx.runtime import mx, release_memory
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from adapters.mlx.dialect import DEFAULT_CALL, Dialect
-from domain.ports import EngineCall
-from domain.tools import Json, Tool
+from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
+from turnlog.domain.ports import EngineCall
+from turnlog.domain.tools import Json, Tool
 
 INVALID = "invalid_json"
 TOO_LONG = "too_long"

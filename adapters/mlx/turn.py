@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from adapters.mlx.cache import MlxCache
-from adapters.mlx.speech import Speech
-from domain.items import Logprob
-from domain.ports import (
+from turnlog.adapters.mlx.cache import MlxCache
+from turnlog.adapters.mlx.speech import Speech
+from turnlog.domain.items import Logprob
+from turnlog.domain.ports import (
     Cancelled,
     Deliver,
     End,
@@ -19,7 +19,7 @@ from domain.ports import (
     Spent,
     Submission,
 )
-from domain.usage import Timing
+from turnlog.domain.usage import Timing
 
 
 class BatchedTurn:

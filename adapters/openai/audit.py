@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from adapters.openai.events import event_object
-from adapters.openai.response import response_object
-from domain.audit import AuditRow
-from domain.events import (
+from turnlog.adapters.openai.events import event_object
+from turnlog.adapters.openai.response import response_object
+from turnlog.domain.audit.rows import AuditRow
+from turnlog.domain.events import (
     ItemExtended,
     ItemOpened,
     ReasoningDropped,
@@ -24,9 +24,9 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.messages import Message
-from domain.response import Response
-from domain.tokens import TokenIds
+from turnlog.domain.messages import Message
+from turnlog.domain.response import Response
+from turnlog.domain.tokens import TokenIds
 
 Json = dict[str, Any]
 

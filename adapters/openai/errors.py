@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from domain.errors import ResponsesError
+from turnlog.domain.errors import ResponsesError
 
 
 def error_envelope(kind: str, message: str, *, code: str, param: str | None = None) -> dict[str, Any]:

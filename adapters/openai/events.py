@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from domain.events import Recorded, topic
+from turnlog.domain.events import Recorded, topic
 
 
 def event_object(recorded: Recorded) -> dict[str, Any]:

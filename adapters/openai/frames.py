@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from adapters.openai.response import (
+from turnlog.adapters.openai.response import (
     error_object,
     item_object,
     logprob_objects,
@@ -14,7 +14,7 @@ from adapters.openai.response import (
     summary_part,
     text_part,
 )
-from domain.events import (
+from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     ItemClosed,
@@ -28,8 +28,8 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
-from domain.response import OpenItem, Response
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
+from turnlog.domain.response import OpenItem, Response
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode

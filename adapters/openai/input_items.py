@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from adapters.openai.limits import RequestLimits, check_count
-from adapters.openai.shown import named, shown
-from domain.errors import InvalidRequestError
-from domain.inputs import ItemReference, Piece
-from domain.messages import Image, Message, Role, ToolCall
-from domain.tools import custom_arguments, engine_name
+from turnlog.adapters.openai.limits import RequestLimits, check_count
+from turnlog.adapters.openai.shown import named, shown
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.inputs import ItemReference, Piece
+from turnlog.domain.messages import Image, Message, Role, ToolCall
+from turnlog.domain.tools import custom_arguments, engine_name
 
 log = logging.getLogger("turnlog")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from domain.errors import InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError
 
 METADATA_PAIRS = 16
 METADATA_KEY_CHARACTERS = 64

@@ -2,11 +2,11 @@
 
 from typing import Any, get_args
 
-from adapters.openai.limits import RequestLimits
-from adapters.openai.request_schema import request_schema
-from domain.audit import MAX_LIMIT, MIN_QUERY_CHARACTERS, ApiStatus, Order
-from domain.events import FailureReason
-from domain.lifecycle import Status
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.request_schema import request_schema
+from turnlog.domain.audit.rows import MAX_LIMIT, MIN_QUERY_CHARACTERS, ApiStatus, Order
+from turnlog.domain.events import FailureReason
+from turnlog.domain.lifecycle import Status
 
 Json = dict[str, Any]
 

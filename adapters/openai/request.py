@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from adapters.guides import check_schema
-from adapters.openai.input_items import pieces
-from adapters.openai.limits import (
+from turnlog.adapters.openai.input_items import pieces
+from turnlog.adapters.openai.limits import (
     METADATA_KEY_CHARACTERS,
     METADATA_PAIRS,
     METADATA_VALUE_CHARACTERS,
@@ -21,13 +20,14 @@ from adapters.openai.limits import (
     check_json,
     check_length,
 )
-from adapters.openai.tools import read_tools
-from domain.errors import InvalidRequestError
-from domain.inputs import Piece
-from domain.messages import Message
-from domain.request import MAX_OUTPUT_TOKENS, TurnRequest
-from domain.retention import RETENTION_RANGE_S
-from domain.tools import read_choice
+from turnlog.adapters.openai.tools import read_tools
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.inputs import Piece
+from turnlog.domain.messages import Message
+from turnlog.domain.request import MAX_OUTPUT_TOKENS, TurnRequest
+from turnlog.domain.retention import RETENTION_RANGE_S
+from turnlog.domain.schemas import check_schema
+from turnlog.domain.tools import read_choice
 
 DEFAULT_LIMITS = RequestLimits()
 

@@ -6,14 +6,14 @@ specification says so (R-020).
 
 from typing import Any, get_args
 
-from adapters.openai.limits import (
+from turnlog.adapters.openai.limits import (
     METADATA_KEY_CHARACTERS,
     METADATA_PAIRS,
     METADATA_VALUE_CHARACTERS,
     RequestLimits,
 )
-from adapters.openai.request import INTEGERS, RANGES, Effort
-from domain.retention import RETENTION_RANGE_S
+from turnlog.adapters.openai.request import INTEGERS, RANGES, Effort
+from turnlog.domain.retention import RETENTION_RANGE_S
 
 Json = dict[str, Any]
 

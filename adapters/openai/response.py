@@ -6,8 +6,8 @@ Every field that the Open Responses schema requires is there, and those it forbi
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from domain.events import TurnCommitted, TurnFailed
-from domain.items import (
+from turnlog.domain.events import TurnCommitted, TurnFailed
+from turnlog.domain.items import (
     CallItem,
     CustomCallItem,
     FunctionCallItem,
@@ -16,8 +16,8 @@ from domain.items import (
     MessageItem,
     ReasoningItem,
 )
-from domain.response import Response, api_status
-from domain.usage import Timing, Usage
+from turnlog.domain.response import Response, api_status
+from turnlog.domain.usage import Timing, Usage
 
 Json = dict[str, Any]
 

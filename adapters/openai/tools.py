@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from adapters.guides import check_schema
-from adapters.openai.limits import RequestLimits, check_count
-from adapters.openai.shown import shown
-from domain.errors import InvalidRequestError
+from turnlog.adapters.openai.limits import RequestLimits, check_count
+from turnlog.adapters.openai.shown import shown
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.schemas import check_schema
 
 log = logging.getLogger("turnlog")
 

@@ -12,13 +12,12 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from adapters.guides import checked
-from adapters.scripted.prompt import TOKENIZER_FINGERPRINT, ScriptedPrompt, render, word_ids
-from adapters.scripted.script import Ending, Script, ScriptedTurn, Step, read_script
-from domain import tokens
-from domain.errors import ShuttingDownError
-from domain.messages import Message
-from domain.ports import (
+from turnlog.adapters.scripted.prompt import TOKENIZER_FINGERPRINT, ScriptedPrompt, render, word_ids
+from turnlog.adapters.scripted.script import Ending, Script, ScriptedTurn, Step, read_script
+from turnlog.domain import tokens
+from turnlog.domain.errors import ShuttingDownError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
     Deliver,
@@ -35,9 +34,10 @@ from domain.ports import (
     Submission,
     TextChunk,
 )
-from domain.tokens import TokenIds
-from domain.tools import Tool
-from domain.usage import Timing
+from turnlog.domain.schemas import checked
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
+from turnlog.domain.usage import Timing
 
 _log: Final = logging.getLogger(__name__)
 

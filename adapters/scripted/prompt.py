@@ -9,10 +9,10 @@ from hashlib import sha256
 from typing import Final
 from zlib import crc32
 
-from domain.messages import Message, Role
-from domain.ports import Prompt
-from domain.tokens import TokenIds
-from domain.tools import Tool
+from turnlog.domain.messages import Message, Role
+from turnlog.domain.ports import Prompt
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 # Words take 31 bits, so that no word a user types can be a marker.
 _MARKERS: Final[dict[Role, int]] = {

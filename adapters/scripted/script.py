@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from domain.errors import EngineError
-from domain.ports import End, EngineCall, FinishReason
+from turnlog.domain.errors import EngineError
+from turnlog.domain.ports import End, EngineCall, FinishReason
 
 Given = TypeVar("Given")
 

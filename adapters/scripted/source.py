@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-from adapters.scripted.engine import ScriptedEngine
-from adapters.scripted.script import read_script
-from domain.errors import EngineError
+from turnlog.adapters.scripted.engine import ScriptedEngine
+from turnlog.adapters.scripted.script import read_script
+from turnlog.domain.errors import EngineError
 
 
 class ScriptedSource:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from domain.ports import LogPass
+from turnlog.domain.ports import LogPass
 
 Answer = TypeVar("Answer")
 

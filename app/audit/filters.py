@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from app.audit.times import read_time
-from domain.audit import AuditFilter
-from domain.errors import ForbiddenError, InvalidRequestError
-from domain.owners import Caller
+from turnlog.app.audit.times import read_time
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.domain.owners import Caller
 
 _TIMES = {"since": "since_ms", "until": "until_ms"}
 _WORDS = ("state", "status", "reason", "model", "owner", "chain", "tool", "q", "replay_of", "after", "order")

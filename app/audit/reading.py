@@ -12,18 +12,18 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.audit.compare import Comparison, compare
-from app.audit.filters import check_may_ask
-from app.audit.said import Said, said_in
-from app.audit.seen import PromptUnknownError, Seen, prompt_ids, seen
-from app.audit.trees import Node, lay_out
-from domain.audit import AuditFilter, AuditRow
-from domain.errors import ForbiddenError, ResponseNotFoundError
-from domain.events import Recorded, ResponseEvent
-from domain.owners import Caller
-from domain.ports import AuditReader, Clock, EventReader, LogExporter
-from domain.response import Response, fold_stored
-from domain.tokens import TokenIds
+from turnlog.app.audit.filters import check_may_ask
+from turnlog.app.audit.said import Said, said_in
+from turnlog.domain.audit.compare import Comparison, compare
+from turnlog.domain.audit.rows import AuditFilter, AuditRow
+from turnlog.domain.audit.seen import PromptUnknownError, Seen, prompt_ids, seen
+from turnlog.domain.audit.trees import Node, lay_out
+from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
+from turnlog.domain.events import Recorded, ResponseEvent
+from turnlog.domain.owners import Caller
+from turnlog.domain.ports import AuditReader, Clock, EventReader, LogExporter
+from turnlog.domain.response import Response, fold_stored
+from turnlog.domain.tokens import TokenIds
 
 MOST_LINKS = 10_000
 MOST_TOLD = 1_000

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from domain.events import Recorded
-from domain.items import CustomCallItem, FunctionCallItem, MessageItem
-from domain.response import Response, fold_stored
+from turnlog.domain.events import Recorded
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, MessageItem
+from turnlog.domain.response import Response, fold_stored
 
 
 class Said(Struct, frozen=True):

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-from domain.errors import InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError
 
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|min|h|d|w)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?", re.ASCII)

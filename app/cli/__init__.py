@@ -24,7 +24,7 @@ class NamedCommand(click.Command):
     def load(self) -> click.Command:
         """The command itself."""
         module, attribute = self._place
-        command = getattr(import_module(module), attribute)
+        command = getattr(import_module(f"turnlog.app.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
 
@@ -49,18 +49,26 @@ def main() -> None:
 
 
 _COMMANDS = {
-    "serve": ("app.cli.serve", "serve_command", "Serve /v1/responses."),
-    "models": ("app.cli.models", "models", "List, load, unload and swap the models of the running server."),
-    "keys": ("app.cli.keys", "keys", "The API keys of a log."),
-    "ls": ("app.cli.ls", "list_responses", "List responses that meet every condition, the newest first."),
-    "log": ("app.cli.log", "show_log", "Show what happened in one turn."),
-    "chain": ("app.cli.chain", "show_chain", "Show a conversation, from any of its responses."),
-    "compare": ("app.cli.compare", "compare_turns", "Lay two turns beside each other."),
-    "replay": ("app.cli.replay", "replay_command", "Replay a turn that is over."),
-    "export": ("app.cli.transfer", "export_log", "Write the log to a file."),
-    "import": ("app.cli.transfer", "import_log", "Bring an export into an empty log."),
-    "vacuum": ("app.cli.upkeep", "vacuum_store", "Give back the space of expired responses."),
-    "reindex": ("app.cli.upkeep", "reindex_store", "Make the tables behind ls and chain anew."),
+    "serve": ("serve", "serve_command", "Serve /v1/responses."),
+    "models": (
+        "models",
+        "models",
+        "List, load, unload and swap the models of the running server.",
+    ),
+    "keys": ("keys", "keys", "The API keys of a log."),
+    "ls": (
+        "ls",
+        "list_responses",
+        "List responses that meet every condition, the newest first.",
+    ),
+    "log": ("log", "show_log", "Show what happened in one turn."),
+    "chain": ("chain", "show_chain", "Show a conversation, from any of its responses."),
+    "compare": ("compare", "compare_turns", "Lay two turns beside each other."),
+    "replay": ("replay", "replay_command", "Replay a turn that is over."),
+    "export": ("transfer", "export_log", "Write the log to a file."),
+    "import": ("transfer", "import_log", "Bring an export into an empty log."),
+    "vacuum": ("upkeep", "vacuum_store", "Give back the space of expired responses."),
+    "reindex": ("upkeep", "reindex_store", "Make the tables behind ls and chain anew."),
 }
 
 for name, (module, attribute, short_help) in _COMMANDS.items():

@@ -7,15 +7,15 @@ import click
 import msgspec
 from rich.text import Text
 
-from app.audit.printing import printable
-from app.audit.reading import Conversation, Line
-from app.audit.times import ago
-from app.audit.trees import Kind
-from app.cli.common import db_option, err, out
-from app.cli.opened import opened
-from app.cli.styles import indented, shortened, status_text
-from app.http.audited import told_conversation
-from domain.owners import LOCAL
+from turnlog.app.audit.reading import Conversation, Line
+from turnlog.app.audit.times import ago
+from turnlog.app.cli.common import db_option, err, out
+from turnlog.app.cli.opened import opened
+from turnlog.app.cli.printing import printable
+from turnlog.app.cli.styles import indented, shortened, status_text
+from turnlog.app.http.audited import told_conversation
+from turnlog.domain.audit.trees import Kind
+from turnlog.domain.owners import LOCAL
 
 _MARKS: dict[Kind, str] = {
     "start": "●",

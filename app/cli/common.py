@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from app.settings import SettingsError, load_settings
-from domain.errors import ResponsesError
+from turnlog.app.settings import SettingsError, load_settings
+from turnlog.domain.errors import ResponsesError
 
 EXIT_REFUSED = 2
 """Something about the call or its surroundings is wrong, and the one line on stderr says what."""

@@ -7,12 +7,12 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from app.audit.compare import Comparison, Ended, TextDifference, comparison_object
-from app.audit.printing import printable
-from app.cli.common import db_option, out
-from app.cli.opened import opened
-from app.cli.styles import duration, shortened
-from domain.owners import LOCAL
+from turnlog.app.cli.common import db_option, out
+from turnlog.app.cli.opened import opened
+from turnlog.app.cli.printing import printable
+from turnlog.app.cli.styles import duration, shortened
+from turnlog.domain.audit.compare import Comparison, Ended, TextDifference, comparison_object
+from turnlog.domain.owners import LOCAL
 
 _SAME = {True: ("the same", "green"), False: ("different", "yellow"), None: ("not known", "dim")}
 _NEVER_THE_SAME = ("first token", "took")

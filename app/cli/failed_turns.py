@@ -10,9 +10,9 @@ import click
 import msgspec
 from rich.progress import track
 
-from app.cli.common import err, out
-from app.cli.replayed import WELL, Replayed, replay_body, replayed
-from app.cli.server import Server, ServerRefusedError
+from turnlog.app.cli.common import err, out
+from turnlog.app.cli.replayed import WELL, Replayed, replay_body, replayed
+from turnlog.app.cli.server import Server, ServerRefusedError
 
 Json = dict[str, Any]
 

@@ -9,13 +9,13 @@ import msgspec
 from msgspec.structs import asdict
 from rich.table import Table
 
-from adapters.keys import Key, KeyFile
-from app.audit.times import ago
-from app.bootstrap import key_file
-from app.cli.common import db_option, err, out, refusing
-from app.settings import SettingsError, load_settings
-from domain.errors import NotFoundError
-from domain.owners import Role
+from turnlog.adapters.keys import Key, KeyFile
+from turnlog.app.audit.times import ago
+from turnlog.app.cli.common import db_option, err, out, refusing
+from turnlog.app.server.bootstrap import key_file
+from turnlog.app.settings import SettingsError, load_settings
+from turnlog.domain.errors import NotFoundError
+from turnlog.domain.owners import Role
 
 
 @click.group()

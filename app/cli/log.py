@@ -7,19 +7,19 @@ import click
 import msgspec
 from rich.text import Text
 
-from adapters.openai.events import event_object
-from app.audit.failures import FAILURES
-from app.audit.printing import printable
-from app.audit.reading import SeenRow, Turn
-from app.audit.times import ago
-from app.cli.common import db_option, out
-from app.cli.opened import opened
-from app.cli.styles import duration, indented, status_text
-from app.timeline import timeline
-from domain.audit import AuditRow
-from domain.events import TurnFailed
-from domain.messages import Message
-from domain.owners import LOCAL
+from turnlog.adapters.openai.events import event_object
+from turnlog.app.audit.reading import SeenRow, Turn
+from turnlog.app.audit.times import ago
+from turnlog.app.cli.common import db_option, out
+from turnlog.app.cli.opened import opened
+from turnlog.app.cli.printing import printable
+from turnlog.app.cli.styles import duration, indented, status_text
+from turnlog.app.cli.timeline import timeline
+from turnlog.domain.audit.failures import FAILURES
+from turnlog.domain.audit.rows import AuditRow
+from turnlog.domain.events import TurnFailed
+from turnlog.domain.messages import Message
+from turnlog.domain.owners import LOCAL
 
 
 @click.command("log")

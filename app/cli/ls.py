@@ -8,16 +8,16 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from adapters.openai.audit import row_object
-from app.audit.filters import read_filter
-from app.audit.times import EXAMPLES, ago
-from app.cli.common import db_option, err, fail, out
-from app.cli.opened import OpenedLog, opened
-from app.cli.styles import duration, status_text
-from domain.audit import ApiStatus, AuditRow
-from domain.events import FailureReason
-from domain.lifecycle import Status
-from domain.owners import LOCAL, LOCAL_OWNER
+from turnlog.adapters.openai.audit import row_object
+from turnlog.app.audit.filters import read_filter
+from turnlog.app.audit.times import EXAMPLES, ago
+from turnlog.app.cli.common import db_option, err, fail, out
+from turnlog.app.cli.opened import OpenedLog, opened
+from turnlog.app.cli.styles import duration, status_text
+from turnlog.domain.audit.rows import ApiStatus, AuditRow
+from turnlog.domain.events import FailureReason
+from turnlog.domain.lifecycle import Status
+from turnlog.domain.owners import LOCAL, LOCAL_OWNER
 
 _STATES = tuple(status.value for status in Status)
 _STATUSES = (*_STATES, *(word for word in get_args(ApiStatus) if word not in _STATES))

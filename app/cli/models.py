@@ -10,10 +10,10 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.common import database, db_option, err, out, progress_bar, refusing
-from app.cli.server import Server
-from app.declared import pull_default_model
-from app.settings import load_settings
+from turnlog.app.cli.common import database, db_option, err, out, progress_bar, refusing
+from turnlog.app.cli.server import Server
+from turnlog.app.server.engines import pull_default_model
+from turnlog.app.settings import load_settings
 
 Json = dict[str, Any]
 

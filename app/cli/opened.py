@@ -6,14 +6,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adapters.eventstore.lock import holder
-from adapters.eventstore.prefixes import ids_beginning
-from adapters.eventstore.redaction import withheld
-from adapters.eventstore.store import open_reader
-from adapters.system import SystemClock
-from app.audit.reading import Audit
-from app.cli.common import database, refusing
-from domain.errors import InvalidRequestError, NotFoundError, StorageError
+from turnlog.adapters.eventstore.lock import holder
+from turnlog.adapters.eventstore.prefixes import ids_beginning
+from turnlog.adapters.eventstore.redaction import withheld
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.adapters.system import SystemClock
+from turnlog.app.audit.reading import Audit
+from turnlog.app.cli.common import database, refusing
+from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
 
 Answer = TypeVar("Answer")
 

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from app.cli.common import err
-from app.cli.server import NoServerError, Server
-from domain.errors import ResponsesError
+from turnlog.app.cli.common import err
+from turnlog.app.cli.server import NoServerError, Server
+from turnlog.domain.errors import ResponsesError
 
 
 class OwnServerError(ResponsesError):
@@ -44,7 +44,10 @@ def _started(database: Path) -> Iterator[None]:
     with TemporaryFile("w+") as said:
         # -P: a folder named app where the command is run is not this program.
         process = subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-P", "-m", "app", *arguments], stdout=subprocess.PIPE, stderr=said, text=True
+            [sys.executable, "-P", "-m", "turnlog.app", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
         )
         try:
             assert process.stdout

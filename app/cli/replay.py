@@ -7,11 +7,11 @@ import click
 import msgspec
 from rich.markup import escape
 
-from app.cli.common import database, db_option, err, fail, out, refusing
-from app.cli.failed_turns import replay_failed
-from app.cli.own_server import any_server
-from app.cli.replayed import events, replay_body
-from app.cli.server import Server
+from turnlog.app.cli.common import database, db_option, err, fail, out, refusing
+from turnlog.app.cli.failed_turns import replay_failed
+from turnlog.app.cli.own_server import any_server
+from turnlog.app.cli.replayed import events, replay_body
+from turnlog.app.cli.server import Server
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from app.cli.common import fail
-from app.cli.server import Server, ServerRefusedError
+from turnlog.app.cli.common import fail
+from turnlog.app.cli.server import Server, ServerRefusedError
 
 Json = dict[str, Any]
 

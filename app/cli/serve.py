@@ -10,13 +10,13 @@ from typing import Any
 import click
 import msgspec
 
-from app.bootstrap import key_file
-from app.cli.common import db_option, out, progress_bar, refusing
-from app.declared import Progress, declare_models
-from app.floors import check_floors
-from app.logs import set_up_logs
-from app.server import check_exposure, open_socket, serve, url
-from app.settings import Settings, load_settings
+from turnlog.app.cli.common import db_option, out, progress_bar, refusing
+from turnlog.app.floors import check_floors
+from turnlog.app.operations.logs import set_up_logs
+from turnlog.app.server.bootstrap import key_file
+from turnlog.app.server.engines import Progress, declare_models
+from turnlog.app.server.server import check_exposure, open_socket, serve, url
+from turnlog.app.settings import Settings, load_settings
 
 log = logging.getLogger("turnlog")
 

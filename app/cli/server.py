@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from adapters.eventstore.lock import holder
-from domain.errors import ResponsesError
+from turnlog.adapters.eventstore.lock import holder
+from turnlog.domain.errors import ResponsesError
 
 CONNECT_S = 5.0
 

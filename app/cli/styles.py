@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from domain.audit import AuditRow
+from turnlog.domain.audit.rows import AuditRow
 
 _STYLES = {
     "queued": "cyan",

@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 import click
 
-from adapters.eventstore.importing import import_events
-from adapters.eventstore.resuming import Reached, reached
-from app.audit.times import EXAMPLES, read_time
-from app.cli.common import database, db_option, err, fail, out, progress_bar, refusing
-from app.cli.opened import opened, with_the_server_stopped
-from domain.errors import ResponsesError, StorageError
-from domain.ports import LogPass
+from turnlog.adapters.eventstore.importing import import_events
+from turnlog.adapters.eventstore.resuming import Reached, reached
+from turnlog.app.audit.times import EXAMPLES, read_time
+from turnlog.app.cli.common import database, db_option, err, fail, out, progress_bar, refusing
+from turnlog.app.cli.opened import opened, with_the_server_stopped
+from turnlog.domain.errors import ResponsesError, StorageError
+from turnlog.domain.ports import LogPass
 
 _STANDARD = "-"
 

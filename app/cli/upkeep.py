@@ -2,9 +2,9 @@
 
 import click
 
-from adapters.eventstore import store
-from app.cli.common import database, db_option, out, progress_bar, refusing
-from app.cli.opened import with_the_server_stopped
+from turnlog.adapters.eventstore import store
+from turnlog.app.cli.common import database, db_option, out, progress_bar, refusing
+from turnlog.app.cli.opened import with_the_server_stopped
 
 
 @click.command("vacuum")

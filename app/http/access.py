@@ -14,12 +14,12 @@ from litestar.enums import ScopeType
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from adapters.uvicorn import cut_off
-from app.access import Access, check_route, is_open
-from app.http.errors import send_refusal
-from app.http.origins import AllowList, is_loopback
-from domain.errors import ResponsesError, UnauthenticatedError
-from domain.owners import Caller
+from turnlog.adapters.uvicorn import cut_off
+from turnlog.app.access import Access, check_route, is_open
+from turnlog.app.http.errors import send_refusal
+from turnlog.app.http.origins import AllowList, is_loopback
+from turnlog.domain.errors import ResponsesError, UnauthenticatedError
+from turnlog.domain.owners import Caller
 
 _PREFLIGHT_AGE_S = b"600"
 _LEAVING = "turnlog.leaving"

@@ -6,16 +6,16 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Scope
 
-from adapters.litestar.compressed import decompressing
-from adapters.openai.limits import RequestLimits
-from app.http.access import FrontDoor, caller, guard_route
-from app.http.access_log import AccessLog
-from app.http.errors import crash, refusal_code, refuse, refuse_by_framework
-from app.http.origins import AllowList
-from app.http.routes import ROUTES
-from app.service import Service
-from app.settings import Settings
-from domain.errors import ResponsesError
+from turnlog.adapters.litestar.compressed import decompressing
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.app.http.access import FrontDoor, caller, guard_route
+from turnlog.app.http.access_log import AccessLog
+from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
+from turnlog.app.http.origins import AllowList
+from turnlog.app.http.routes import ROUTES
+from turnlog.app.http.service import Service
+from turnlog.app.settings import Settings
+from turnlog.domain.errors import ResponsesError
 
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - what is left out of the names, not listened on
 

@@ -9,18 +9,18 @@ from typing import Any
 from litestar import Request, Response, get
 from litestar.datastructures import State
 
-from adapters.litestar.stream import FrameStream
-from adapters.openai.audit import page_object, timeline_object
-from app.audit.compare import comparison_object
-from app.audit.exporting import Export
-from app.audit.filters import read_filter
-from app.audit.times import read_time
-from app.http.access import until_it_ends
-from app.http.audited import told_conversation, told_row, told_turn
-from app.service import Service
-from app.settings import drain_limit_s
-from domain.errors import InvalidRequestError
-from domain.owners import Caller
+from turnlog.adapters.litestar.stream import FrameStream
+from turnlog.adapters.openai.audit import page_object, timeline_object
+from turnlog.app.audit.exporting import Export
+from turnlog.app.audit.filters import read_filter
+from turnlog.app.audit.times import read_time
+from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.audited import told_conversation, told_row, told_turn
+from turnlog.app.http.service import Service
+from turnlog.app.settings import drain_limit_s
+from turnlog.domain.audit.compare import comparison_object
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters.openai.audit import (
+from turnlog.adapters.openai.audit import (
     failure_object,
     node_object,
     page_object,
@@ -12,9 +12,9 @@ from adapters.openai.audit import (
     seen_object,
     turn_object,
 )
-from app.audit.failures import FAILURES
-from app.audit.reading import Conversation, SeenRow, Turn
-from domain.events import TurnFailed
+from turnlog.app.audit.reading import Conversation, SeenRow, Turn
+from turnlog.domain.audit.failures import FAILURES
+from turnlog.domain.events import TurnFailed
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import MediaType, Request
 
-from app.http.errors import UnsupportedMediaTypeError
-from domain.errors import InvalidRequestError
+from turnlog.app.http.errors import UnsupportedMediaTypeError
+from turnlog.domain.errors import InvalidRequestError
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 

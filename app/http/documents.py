@@ -6,9 +6,9 @@ from typing import Any
 
 from litestar import Request, get
 
-from adapters.openai.limits import RequestLimits
-from adapters.openai.openapi import document
-from app.settings import APP_NAME
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.openapi import document
+from turnlog.app.settings import APP_NAME
 
 Json = dict[str, Any]
 

@@ -8,10 +8,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
-from adapters.litestar.compressed import UnsupportedEncodingError
-from adapters.openai.errors import error_envelope, refusal_envelope
-from adapters.openai.response import error_object
-from domain.errors import (
+from turnlog.adapters.litestar.compressed import UnsupportedEncodingError
+from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
+from turnlog.adapters.openai.response import error_object
+from turnlog.domain.errors import (
     ForbiddenError,
     InvalidRequestError,
     NotFoundError,
@@ -22,7 +22,7 @@ from domain.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from domain.events import FailureReason, TurnFailed
+from turnlog.domain.events import FailureReason, TurnFailed
 
 log = logging.getLogger("turnlog")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from litestar import Request, Response, get, route
 
-from app.access import OPERATOR
-from app.service import Service
-from domain.owners import Caller
+from turnlog.app.access import OPERATOR
+from turnlog.app.http.service import Service
+from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
 

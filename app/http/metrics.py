@@ -3,7 +3,7 @@
 from litestar import Request, Response, get
 from litestar.datastructures import State
 
-from app.service import Service
+from turnlog.app.http.service import Service
 
 
 @get("/metrics")

@@ -6,11 +6,11 @@ from litestar import Request, get, post
 from litestar.datastructures import State
 from msgspec import Struct
 
-from app.access import OPERATOR
-from app.http.bodies import read_body
-from app.models.served import ModelEntry
-from app.service import Service
-from domain.owners import Caller
+from turnlog.app.access import OPERATOR
+from turnlog.app.http.bodies import read_body
+from turnlog.app.http.service import Service
+from turnlog.app.models.service import ModelEntry
+from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]

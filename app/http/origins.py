@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
-from app.settings import SettingsError
-from domain.errors import ForbiddenError
+from turnlog.app.settings import SettingsError
+from turnlog.domain.errors import ForbiddenError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

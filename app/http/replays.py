@@ -7,22 +7,22 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
-from adapters.litestar.stream import FrameStream
-from adapters.openai.frames import Framer
-from adapters.openai.limits import RequestLimits
-from adapters.openai.replay import ReplayBody, verdict_object
-from adapters.openai.request import decode_request
-from adapters.openai.response import response_object
-from app.http.access import until_it_ends
-from app.http.bodies import read_body
-from app.http.responses import answer, until_over
-from app.replay import Changes, Verdict
-from app.replay.replays import Original, paced
-from app.replay.rerun import SETTABLE
-from app.service import Service
-from app.settings import drain_limit_s
-from domain.errors import ForbiddenError, InvalidRequestError
-from domain.owners import Caller
+from turnlog.adapters.litestar.stream import FrameStream
+from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.replay import ReplayBody, verdict_object
+from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.response import response_object
+from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.bodies import read_body
+from turnlog.app.http.responses import answer, until_over
+from turnlog.app.http.service import Service
+from turnlog.app.replay import Changes, Verdict
+from turnlog.app.replay.replays import Original, paced
+from turnlog.app.settings import drain_limit_s
+from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.domain.owners import Caller
+from turnlog.domain.rerun import SETTABLE
 
 HttpRequest = Request[None, None, State]
 

@@ -11,22 +11,22 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
-from adapters.litestar.stream import FrameStream, finishes_first
-from adapters.openai.errors import error_envelope
-from adapters.openai.events import event_list
-from adapters.openai.frames import frames, heartbeat, obfuscate
-from adapters.openai.limits import RequestLimits
-from adapters.openai.request import decode_request
-from adapters.openai.response import response_object
-from app.http.access import until_it_ends
-from app.http.errors import UnsupportedMediaTypeError, failed_turn
-from app.live import FrameLog, LiveTurn
-from app.logs import turn_context
-from app.service import Service
-from app.settings import drain_limit_s
-from domain.errors import InvalidRequestError
-from domain.events import TurnFailed
-from domain.owners import Caller
+from turnlog.adapters.litestar.stream import FrameStream, finishes_first
+from turnlog.adapters.openai.errors import error_envelope
+from turnlog.adapters.openai.events import event_list
+from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.response import response_object
+from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.service import Service
+from turnlog.app.operations.logs import turn_context
+from turnlog.app.settings import drain_limit_s
+from turnlog.app.turns.live import FrameLog, LiveTurn
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import TurnFailed
+from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]

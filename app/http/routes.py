@@ -2,7 +2,7 @@
 
 from litestar.types import ControllerRouterHandler
 
-from app.http.audit import (
+from turnlog.app.http.audit import (
     compare_turns,
     export_log,
     find_responses,
@@ -10,12 +10,12 @@ from app.http.audit import (
     read_timeline,
     read_turn,
 )
-from app.http.documents import read_openapi
-from app.http.health import health, ready, root
-from app.http.metrics import read_metrics
-from app.http.models import list_models, load_model, read_model, swap_model, unload_model
-from app.http.replays import replay_response
-from app.http.responses import create_response, read_events, read_response, upgrade_required
+from turnlog.app.http.documents import read_openapi
+from turnlog.app.http.health import health, ready, root
+from turnlog.app.http.metrics import read_metrics
+from turnlog.app.http.models import list_models, load_model, read_model, swap_model, unload_model
+from turnlog.app.http.replays import replay_response
+from turnlog.app.http.responses import create_response, read_events, read_response, upgrade_required
 
 ROUTES: list[ControllerRouterHandler] = [
     create_response,

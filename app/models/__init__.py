@@ -5,8 +5,8 @@ may run), `cold` (who may wait for a load), `registry` and `tombstones` (what a 
 `memory` (what there is room for); `loading` and `waiting` are the asynchronous part.
 """
 
-from app.models.entry import Entry
-from app.models.registry import Lease
-from app.models.served import ModelEntry, Models
+from turnlog.app.models.admission import Entry
+from turnlog.app.models.registry import Lease
+from turnlog.app.models.service import ModelEntry, Models
 
 __all__ = ["Entry", "Lease", "ModelEntry", "Models"]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from domain.errors import QueueFullError
+from turnlog.domain.errors import QueueFullError
 
 Enter = Callable[[], None]
 """Called once, when the place may run; at once if a seat is free."""

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from app.models.gate import Gate
-from app.models.memory import Claim, Memory
-from app.models.waiting import entered
-from domain.errors import ModelUnavailableError
-from domain.ports import Clock, InferenceEngine, ModelSource
+from turnlog.app.models.gate import Gate
+from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.waiting import entered
+from turnlog.domain.errors import ModelUnavailableError
+from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
 log = logging.getLogger("turnlog")
 

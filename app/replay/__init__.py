@@ -3,8 +3,8 @@
 A replay is a response of its own that names the original in `replay_of`. The original's events never change.
 """
 
-from app.replay.check import Verdict
-from app.replay.replays import Replays
-from app.replay.rerun import Changes
+from turnlog.app.replay.replays import Replays
+from turnlog.domain.audit.check import Verdict
+from turnlog.domain.rerun import Changes
 
 __all__ = ["Changes", "Replays", "Verdict"]

@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app.live import LiveTurn
-from app.models import Models
-from app.replay.check import Spell, Verdict, check_checkable, judge
-from app.replay.rerun import Changes, as_request
-from app.settings import chain_write_wait_s
-from app.turns import Turns
-from domain.errors import (
+from turnlog.app.models import Models
+from turnlog.app.settings import chain_write_wait_s
+from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.audit.check import Spell, Verdict, check_checkable, judge
+from turnlog.domain.errors import (
     ContentExpiredError,
     InvalidRequestError,
     ResponseNotFoundError,
     StorageTimeoutError,
 )
-from domain.events import ContentExpired, Recorded, ResponseCreated, ResponseEvent, TurnFailed
-from domain.ports import Clock, EventReader
-from domain.response import Response, fold_stored
+from turnlog.domain.events import ContentExpired, Recorded, ResponseCreated, ResponseEvent, TurnFailed
+from turnlog.domain.ports import Clock, EventReader
+from turnlog.domain.rerun import Changes, as_request
+from turnlog.domain.response import Response, fold_stored
 
 
 class Original:

@@ -4,11 +4,11 @@ Synchronous on purpose: what takes time answers by a `Future` or by a callback, 
 which thread it answers on.
 """
 
-from domain.ports.chance import (
+from turnlog.domain.ports.chance import (
     Clock,
     IdSource,
 )
-from domain.ports.engine import (
+from turnlog.domain.ports.engine import (
     CacheHandle,
     CallGuide,
     Cancelled,
@@ -32,7 +32,7 @@ from domain.ports.engine import (
     Submission,
     TextChunk,
 )
-from domain.ports.log import (
+from turnlog.domain.ports.log import (
     AuditReader,
     ContentExpirer,
     EventJournal,
@@ -41,8 +41,8 @@ from domain.ports.log import (
     LogExporter,
     LogPass,
 )
-from domain.ports.models import ModelSource, Retains
-from domain.ports.wire import (
+from turnlog.domain.ports.models import ModelSource, Retains
+from turnlog.domain.ports.wire import (
     Framer,
 )
 

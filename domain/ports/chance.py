@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from domain.ids import IdKind
+from turnlog.domain.ids import IdKind
 
 
 class Clock(Protocol):

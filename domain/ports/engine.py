@@ -6,12 +6,12 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from domain.events import Sampling
-from domain.items import Logprob
-from domain.messages import Message
-from domain.tokens import TokenIds
-from domain.tools import Tool
-from domain.usage import Timing
+from turnlog.domain.events import Sampling
+from turnlog.domain.items import Logprob
+from turnlog.domain.messages import Message
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
+from turnlog.domain.usage import Timing
 
 FinishReason = Literal["stop", "length", "tool_calls", "error"]
 

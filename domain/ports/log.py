@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from typing import Protocol
 
-from domain.audit import AuditFilter, AuditPage, AuditRow
-from domain.events import Recorded
-from domain.items import Item
+from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow
+from turnlog.domain.events import Recorded
+from turnlog.domain.items import Item
 
 
 class EventJournal(Protocol):

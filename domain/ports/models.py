@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from domain.ports.engine import InferenceEngine
+from turnlog.domain.ports.engine import InferenceEngine
 
 
 class ModelSource(Protocol):

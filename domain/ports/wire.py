@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from domain.events import ResponseEvent
+from turnlog.domain.events import ResponseEvent
 
 
 class Framer(Protocol):

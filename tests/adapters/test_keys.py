@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.keys import KeyFile, KeyRing
-from domain.errors import InvalidRequestError, NotFoundError, StorageError
-from domain.owners import Caller, Role
+from turnlog.adapters.keys import KeyFile, KeyRing
+from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
+from turnlog.domain.owners import Caller, Role
 
 NOW_S = 1_795_000_000
 EMPTY = hashlib.sha256(b"").hexdigest()

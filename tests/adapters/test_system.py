@@ -2,8 +2,8 @@ from uuid import UUID
 
 import pytest
 
-from adapters.system import SystemClock, SystemIds
-from domain.ids import IdKind
+from turnlog.adapters.system import SystemClock, SystemIds
+from turnlog.domain.ids import IdKind
 
 
 class StoppedClock:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from app.cli import main
+from turnlog.app.cli import main
 
 
 def command(database: Path, *arguments: str) -> Result:

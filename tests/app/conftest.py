@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.app.writes import LimitsMs, Lines
+from tests.app.turns.writes import LimitsMs, Lines
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.logs import LogFormat
 from tests.app.scripts import Json, write_script
 from tests.serving import RunningServer, started
+from turnlog.app.operations.logs import LogFormat
 
 
 @dataclass

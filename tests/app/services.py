@@ -8,16 +8,16 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.scripted.source import ScriptedSource
-from app import bootstrap
-from app.service import Service
-from app.settings import Settings
-from domain.errors import StorageError
-from domain.events import Recorded, ResponseEvent, TurnCommitted
-from domain.messages import Message
-from domain.ports import EventJournal
-from domain.request import TurnRequest
 from tests.app.scripts import SCRIPT, write_script
+from turnlog.adapters.scripted.source import ScriptedSource
+from turnlog.app.http.service import Service
+from turnlog.app.server import bootstrap
+from turnlog.app.settings import Settings
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import EventJournal
+from turnlog.domain.request import TurnRequest
 
 WrapJournal = Callable[[EventJournal], EventJournal]
 

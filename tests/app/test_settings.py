@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.settings import (
+from turnlog.app.settings import (
     Settings,
     SettingsError,
     chain_write_wait_s,

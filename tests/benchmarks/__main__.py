@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from adapters.mlx.runtime import OPENBLAS, slow_because
 from tests.benchmarks import cancelled, compared, memory, models, own
+from turnlog.adapters.mlx.runtime import OPENBLAS, slow_because
 
 _BLAS = "" if sys.platform != "linux" else ", with OpenBLAS" if OPENBLAS else ", without OpenBLAS"
 

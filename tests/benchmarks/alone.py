@@ -12,13 +12,13 @@ from time import perf_counter
 
 import msgspec
 
-from adapters.mlx.batch import CONCURRENCY, PREFILL_STEP_TOKENS
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.runtime import BatchGenerator
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import EngineFinal, EngineOutput, Submission
+from turnlog.adapters.mlx.batch import CONCURRENCY, PREFILL_STEP_TOKENS
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import BatchGenerator
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import EngineFinal, EngineOutput, Submission
 
 Conversation = list[dict[str, str]]
 Measured = dict[str, float]

@@ -16,12 +16,12 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.importing import import_events
-from adapters.eventstore.sqlite import EventDatastore, EventRecorder
-from adapters.eventstore.store import open_reader, reindex
-from domain.audit import AuditFilter
-from domain.events import (
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.importing import import_events
+from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder
+from turnlog.adapters.eventstore.store import open_reader, reindex
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.events import (
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -34,10 +34,10 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import FunctionCallItem, MessageItem
-from domain.messages import Message
-from domain.tokens import pack, record_prompt
-from domain.usage import Usage
+from turnlog.domain.items import FunctionCallItem, MessageItem
+from turnlog.domain.messages import Message
+from turnlog.domain.tokens import pack, record_prompt
+from turnlog.domain.usage import Usage
 
 START_MS = 1_764_000_000_000
 EVERY_MS = 700

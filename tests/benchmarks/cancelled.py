@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
-from adapters.mlx import batch
-from adapters.mlx.engine import MlxEngine
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import EngineFinal, EngineOutput, Submission
+from turnlog.adapters.mlx import batch
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import EngineFinal, EngineOutput, Submission
 
 
 def table(name: str, model: Path, runs: int) -> Table:

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from adapters.mlx.runtime import OPENBLAS
 from tests.serving import serving
+from turnlog.adapters.mlx.runtime import OPENBLAS
 
 Json = dict[str, Any]
 Conversation = list[Json]

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from adapters.mlx import smollm2 as default_model
-from adapters.mlx.runtime import dequantize_model, load_model, mx, tree_flatten
-from app.settings import Settings
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx import smollm2 as default_model
+from turnlog.adapters.mlx.runtime import dequantize_model, load_model, mx, tree_flatten
+from turnlog.app.settings import Settings
 
 
 def tiny(folder: Path) -> Path:

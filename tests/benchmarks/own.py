@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from app.live import LiveTurn
-from app.service import Service
 from tests.app.scripts import HELLO, STOP, Json, entry, write_script
 from tests.app.services import asked, running
 from tests.serving import RunningServer, serving
+from turnlog.app.http.service import Service
+from turnlog.app.turns.live import LiveTurn
 
 TOKENS = 2_000
 SCRIPT: Json = {

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from domain.events import ResponseEvent
-from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
-from domain.response import Response
-from domain.tools import Toolbox, ToolChoice
-from domain.turn import TurnAssembler, epilogue
-from domain.usage import Timing
 from tests.domain.stories import CREATED, FAILED, NOON_MS, STARTED, NumberedIds
+from turnlog.domain.events import ResponseEvent
+from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
+from turnlog.domain.response import Response
+from turnlog.domain.tools import Toolbox, ToolChoice
+from turnlog.domain.turn import TurnAssembler, epilogue
+from turnlog.domain.usage import Timing
 
 TOOLBOX = Toolbox([{"type": "function", "name": "add"}, {"type": "custom", "name": "patch"}], ToolChoice())
 """A toolbox with a function `add` and a custom tool `patch`."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import count
 
-from domain.errors import IllegalTransitionError
-from domain.events import (
+from turnlog.domain.errors import IllegalTransitionError
+from turnlog.domain.events import (
     GenerationStarted,
     PersistHardTimedOut,
     ResponseCreated,
@@ -14,12 +14,12 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.ids import IdKind
-from domain.lifecycle import LifecycleEvent
-from domain.messages import Message
-from domain.response import Response, fold
-from domain.tokens import record_prompt
-from domain.usage import Timing, Usage
+from turnlog.domain.ids import IdKind
+from turnlog.domain.lifecycle import LifecycleEvent
+from turnlog.domain.messages import Message
+from turnlog.domain.response import Response, fold
+from turnlog.domain.tokens import record_prompt
+from turnlog.domain.usage import Timing, Usage
 
 NOON_MS = 1_795_000_000_000
 

@@ -3,11 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from domain.continuation import check_chain
-from domain.errors import ChainTooLongError, PreviousResponseNotCompletedError, PreviousResponseNotFoundError
-from domain.events import ResponseEvent
-from domain.response import Response, fold_stored
 from tests.domain.stories import COMMITTED, CREATED, FAILED, STARTED
+from turnlog.domain.continuation import check_chain
+from turnlog.domain.errors import (
+    ChainTooLongError,
+    PreviousResponseNotCompletedError,
+    PreviousResponseNotFoundError,
+)
+from turnlog.domain.events import ResponseEvent
+from turnlog.domain.response import Response, fold_stored
 
 NOW_S = CREATED.at_ms // 1000
 

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from domain.conversation import (
+from tests.domain.stories import COMMITTED, CREATED, STARTED
+from turnlog.domain.conversation import (
     answers_among,
     completed,
     conversation,
@@ -13,11 +14,10 @@ from domain.conversation import (
     token_log,
     with_answer,
 )
-from domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
-from domain.messages import Image, Message, ToolCall
-from domain.response import Response, fold
-from domain.tokens import pack, record_prompt
-from tests.domain.stories import COMMITTED, CREATED, STARTED
+from turnlog.domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.messages import Image, Message, ToolCall
+from turnlog.domain.response import Response, fold
+from turnlog.domain.tokens import pack, record_prompt
 
 HI = Message("user", "hi")
 BYE = Message("user", "bye")

@@ -2,10 +2,10 @@
 
 from hypothesis import given
 
-from domain.events import ItemExtended, ResponseEvent, merged
-from domain.response import Response, fold
 from tests.domain.engine_scripts import stories
 from tests.domain.stories import NOON_MS
+from turnlog.domain.events import ItemExtended, ResponseEvent, merged
+from turnlog.domain.response import Response, fold
 
 
 def deltas(item_id: str, *pieces: str, at_ms: int = NOON_MS) -> ItemExtended:

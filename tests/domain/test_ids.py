@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.ids import IdKind, typed_id
+from turnlog.domain.ids import IdKind, typed_id
 
 milliseconds = st.integers(0, 2**48 - 1)
 entropy = st.binary(min_size=10, max_size=10)

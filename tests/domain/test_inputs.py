@@ -2,8 +2,8 @@
 
 import pytest
 
-from domain.inputs import join
-from domain.messages import Message, ToolCall
+from turnlog.domain.inputs import join
+from turnlog.domain.messages import Message, ToolCall
 
 CALL = Message("assistant", "", tool_calls=(ToolCall("call_a", "add", "{}"),))
 OTHER_CALL = Message("assistant", "", tool_calls=(ToolCall("call_b", "add", "{}"),))

@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.events import ResponseEvent
-from domain.lifecycle import TABLE, LifecycleEvent, Status, diagram
-from domain.response import fold, fold_stored
 from tests.domain.stories import (
     COMMITTED,
     CREATED,
@@ -18,6 +15,9 @@ from tests.domain.stories import (
     STARTED,
     Given,
 )
+from turnlog.domain.events import ResponseEvent
+from turnlog.domain.lifecycle import TABLE, LifecycleEvent, Status, diagram
+from turnlog.domain.response import fold, fold_stored
 
 HISTORIES: dict[Status, tuple[ResponseEvent, ...]] = {
     Status.CREATED: (CREATED,),

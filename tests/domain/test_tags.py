@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from domain.tags import STRUCTURAL_TAGS, TagBuffer, overlap
+from turnlog.domain.tags import STRUCTURAL_TAGS, TagBuffer, overlap
 
 pieces = st.sampled_from(["a", "5 < 6", "<", "<|", "|>", "\n", "tool", *STRUCTURAL_TAGS])
 

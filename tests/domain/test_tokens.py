@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from domain.tokens import pack, rebuild_prompt, record_prompt, unpack
+from turnlog.domain.tokens import pack, rebuild_prompt, record_prompt, unpack
 
 token_ids = st.lists(st.integers(0, 2**32 - 1), max_size=50).map(tuple)
 

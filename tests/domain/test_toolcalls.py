@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.errors import InvalidRequestError
-from domain.messages import Message, ToolCall
-from domain.toolcalls import (
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.toolcalls import (
     canonical_history,
     canonical_input,
     check_call_ids,

@@ -8,15 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.events import ItemClosed, ItemExtended, ItemOpened, ReasoningDropped, ResponseEvent, TurnFailed
-from domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
-from domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
-from domain.response import Response, api_status, fold
-from domain.tools import Toolbox, ToolChoice
-from domain.turn import TurnAssembler
-from domain.usage import Timing
 from tests.domain.engine_scripts import chunks, ends, play, stories
 from tests.domain.stories import NOON_MS, NumberedIds
+from turnlog.domain.events import (
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    ReasoningDropped,
+    ResponseEvent,
+    TurnFailed,
+)
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
+from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
+from turnlog.domain.response import Response, api_status, fold
+from turnlog.domain.tools import Toolbox, ToolChoice
+from turnlog.domain.turn import TurnAssembler
+from turnlog.domain.usage import Timing
 
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
 

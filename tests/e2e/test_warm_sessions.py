@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from adapters.eventstore.store import open_reader
-from domain.conversation import token_log
-from domain.response import fold_stored
 from tests.serving import RunningServer, serving
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.domain.conversation import token_log
+from turnlog.domain.response import fold_stored
 
 Json = dict[str, Any]
 

@@ -12,7 +12,6 @@ from threading import Barrier
 import httpx
 import pytest
 
-from domain.events import ResponseCreated
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry
@@ -27,6 +26,7 @@ from tests.faults.witness import (
     stories,
 )
 from tests.serving import LONG_S, RunningServer, connected
+from turnlog.domain.events import ResponseCreated
 
 BIG = "x" * 100_000
 PIECES = 100

@@ -20,8 +20,6 @@ import httpx
 import msgspec
 import pytest
 
-from adapters.eventstore.store import open_reader
-from domain.events import Recorded, TurnCommitted, TurnFailed
 from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.adapters.eventstore.stories import opened
 from tests.adapters.openai.wire import read_stream
@@ -46,6 +44,8 @@ from tests.faults.witness import (
 )
 from tests.listed import listed
 from tests.serving import LONG_S, RunningServer
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.domain.events import Recorded, TurnCommitted, TurnFailed
 
 ONE_AT_A_TIME = SCRIPT | {"concurrency": 1}
 LOST_TURNS = 500
@@ -191,7 +191,7 @@ async def test_a_server_that_is_killed_while_it_recovers_leaves_the_rest_to_the_
 def _kill_at_the_first_recovered_turn(database: Path, script: Path) -> None:
     """Start a server and kill it before it answers."""
     arguments = ("--port", "0", "--engine", "scripted", "--script", script, "--db", database)
-    command = [sys.executable, "-m", "app", "serve", *map(str, arguments)]
+    command = [sys.executable, "-m", "turnlog.app", "serve", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as recovering:
         until(lambda: _failed(database))
         recovering.kill()

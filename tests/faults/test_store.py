@@ -11,9 +11,6 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from app.service import Service
-from domain.errors import ResponseNotFoundError
-from domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed
 from tests.adapters.eventstore.faults import (
     CORRUPT,
     FULL,
@@ -47,6 +44,9 @@ from tests.faults.witness import (
     stories,
 )
 from tests.serving import LONG_S, turnlog
+from turnlog.app.http.service import Service
+from turnlog.domain.errors import ResponseNotFoundError
+from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed
 
 ONE_AT_A_TIME = SCRIPT | {"concurrency": 1}
 SHORT_WAITS = {"MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS": "100", "MLX_POST_COMMIT_PERSIST_TIMEOUT_MS": "100"}

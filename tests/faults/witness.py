@@ -9,14 +9,14 @@ from typing import Any
 
 import httpx
 
-from adapters.eventstore.store import open_reader
-from domain.events import Recorded, TurnCommitted, TurnFailed
-from domain.lifecycle import Status
-from domain.response import fold_stored
 from tests.app.scripts import write_script
 from tests.faults.waiting import until
 from tests.listed import listed
 from tests.serving import LONG_S, RunningServer, serving
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.domain.events import Recorded, TurnCommitted, TurnFailed
+from turnlog.domain.lifecycle import Status
+from turnlog.domain.response import fold_stored
 
 Json = dict[str, Any]
 

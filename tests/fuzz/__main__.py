@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 TARGETS = {
-    "tags": ["domain.tags"],
-    "speech": ["adapters.mlx.speech", "adapters.mlx.markers", "adapters.mlx.toolparse"],
-    "toolparse": ["adapters.mlx.toolparse", "mlx_lm.tool_parsers"],
-    "schemas": ["adapters.guides"],
-    "requests": ["adapters.openai", "domain.tools"],
+    "tags": ["turnlog.domain.tags"],
+    "speech": [
+        "turnlog.adapters.mlx.speech",
+        "turnlog.adapters.mlx.markers",
+        "turnlog.adapters.mlx.toolparse",
+    ],
+    "toolparse": ["turnlog.adapters.mlx.toolparse", "mlx_lm.tool_parsers"],
+    "schemas": ["turnlog.domain.schemas"],
+    "requests": ["turnlog.adapters.openai", "turnlog.domain.tools"],
 }
 """The targets, and the modules whose branches the fuzzer watches."""
 

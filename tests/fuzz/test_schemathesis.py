@@ -15,11 +15,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from adapters.openai.limits import RequestLimits
-from adapters.openai.openapi import document
 from tests.adapters.openai.wire import read_stream
 from tests.fuzz.server import fuzzed
 from tests.serving import RunningServer
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.openapi import document
 
 # Not: that whatever breaks the document is refused. Unknown fields, and values of other types in some, are
 # passed over.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from adapters.openai.frames import frames
-from app.service import Service
-from domain.events import PersistHardTimedOut, TurnCommitted
-from domain.ports import EventJournal
 from tests.app.scripts import HELLO, STOP, Json, entry
 from tests.app.services import HeldJournal, asked, running
+from turnlog.adapters.openai.frames import frames
+from turnlog.app.http.service import Service
+from turnlog.domain.events import PersistHardTimedOut, TurnCommitted
+from turnlog.domain.ports import EventJournal
 
 CALL = {"id": "call_a", "name": "add", "arguments": '{"a":1}', "status": "ok"}
 

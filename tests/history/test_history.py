@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapters.openai.frames import frames
-from domain.events import ResponseEvent
-from domain.response import fold
+from turnlog.adapters.openai.frames import frames
+from turnlog.domain.events import ResponseEvent
+from turnlog.domain.response import fold
 
 HISTORIES = sorted(Path(__file__).parent.glob("*/*.jsonl"))
 IDS = [f"{path.parent.name}/{path.stem}" for path in HISTORIES]

@@ -6,9 +6,9 @@
 from enum import Enum, auto
 from typing import NamedTuple
 
-from domain.events import Recorded, ResponseCreated, TurnCommitted, TurnFailed
 from tests.model.known import KnownTurn
 from tests.model.store import Disk, Reads
+from turnlog.domain.events import Recorded, ResponseCreated, TurnCommitted, TurnFailed
 
 FOUND = None
 """The request goes on. Every other answer is the code of an error."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from domain.messages import Message
-from domain.ports import (
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
     CompiledGuide,
@@ -15,8 +15,8 @@ from domain.ports import (
     Prompt,
     Submission,
 )
-from domain.tokens import TokenIds
-from domain.tools import Tool
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 LANE = 2
 """How many turns the engine runs at once; the others wait."""

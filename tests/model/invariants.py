@@ -1,12 +1,12 @@
 """What is so after every step, whatever has happened."""
 
-from adapters.openai.frames import DONE, Framer, frames
-from domain.events import PersistHardTimedOut, ResponseCreated, TurnCommitted, TurnPersisted
-from domain.lifecycle import LifecycleEvent
-from domain.pending import Sizes
-from domain.response import Response
 from tests.model.known import KnownTurn
 from tests.model.world import World
+from turnlog.adapters.openai.frames import DONE, Framer, frames
+from turnlog.app.turns.pending import Sizes
+from turnlog.domain.events import PersistHardTimedOut, ResponseCreated, TurnCommitted, TurnPersisted
+from turnlog.domain.lifecycle import LifecycleEvent
+from turnlog.domain.response import Response
 
 # ── on the disk ───────────────────────────────────────────────────────────────────────────────────
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from app.live import LiveTurn
-from app.settings import marker_ttl_ms, persist_hard_limit_s
-from domain.events import ResponseCreated, TurnCommitted, TurnFailed
+from turnlog.app.settings import marker_ttl_ms, persist_hard_limit_s
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.events import ResponseCreated, TurnCommitted, TurnFailed
 
 
 @dataclass

@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from adapters.openai.frames import Framer
-from app.chains import Chains
-from app.live import LiveTurn
-from app.persistence import PendingAppends, Persistence
-from app.readings import Readings
-from app.recovery import recover
-from app.running import Limits
-from app.sweep import sweep
-from app.turns import Turns
-from domain.events import ResponseCreated
-from domain.pending import PendingWrites
-from domain.ports import IdSource
-from domain.response import Response
 from tests.floors import no_sessions, resident
 from tests.model.engine import PuppetEngine
 from tests.model.store import Disk, Journal, Reader
 from tests.model.virtual_time import VirtualClock, VirtualLoop
+from turnlog.adapters.openai.frames import Framer
+from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.chains import Chains
+from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.pending import PendingWrites
+from turnlog.app.turns.persistence import PendingAppends, Persistence
+from turnlog.app.turns.recovery import recover
+from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.run import Limits
+from turnlog.domain.events import ResponseCreated
+from turnlog.domain.ports import IdSource
+from turnlog.domain.response import Response
 
 MODEL = "puppet"
 GRACE_S = 5.0

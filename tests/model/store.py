@@ -6,9 +6,16 @@ from concurrent.futures import Future
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from domain.errors import StorageConflictError, StorageError, StorageRefusedError
-from domain.events import ContentExpired, Recorded, ResponseCreated, ResponseEvent, TurnCommitted, TurnFailed
-from domain.items import Item
+from turnlog.domain.errors import StorageConflictError, StorageError, StorageRefusedError
+from turnlog.domain.events import (
+    ContentExpired,
+    Recorded,
+    ResponseCreated,
+    ResponseEvent,
+    TurnCommitted,
+    TurnFailed,
+)
+from turnlog.domain.items import Item
 
 QUEUE_BOUND = 8
 """Unsettled appends from which on no new turn is to begin; few, so that it happens."""

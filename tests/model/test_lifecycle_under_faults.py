@@ -11,14 +11,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from domain.messages import Message
-from domain.ports import Cancelled, End, EngineFailed, EngineOutput, Exhausted, ReasoningChunk, TextChunk
-from domain.request import TurnRequest
 from tests.model import answers
 from tests.model.invariants import INVARIANTS
 from tests.model.server import GRACE_S, MODEL
 from tests.model.store import Fault, Reads
 from tests.model.world import Meanwhile, World
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
+    Cancelled,
+    End,
+    EngineFailed,
+    EngineOutput,
+    Exhausted,
+    ReasoningChunk,
+    TextChunk,
+)
+from turnlog.domain.request import TurnRequest
 
 # A failure is shrunk for minutes, until it is short enough to be read.
 pytestmark = pytest.mark.timeout(400)

@@ -6,14 +6,14 @@ from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from typing import Any, TypeVar
 
-from app.live import LiveTurn
-from app.settings import chain_write_wait_s
-from domain.errors import ResponsesError
 from tests.domain.stories import NumberedIds
 from tests.model.answers import Moment, stored_alone, stored_chain
 from tests.model.known import KnownTurn
 from tests.model.server import Server
 from tests.model.store import Disk, Fault, Reads
+from turnlog.app.settings import chain_write_wait_s
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.errors import ResponsesError
 
 _Result = TypeVar("_Result")
 

@@ -7,12 +7,14 @@ from queue import SimpleQueue
 import pytest
 from msgspec.structs import replace
 
-from adapters.mlx.engine import MlxEngine
-from adapters.scripted.engine import ScriptedEngine
-from domain.errors import InvalidRequestError
-from domain.events import Sampling
-from domain.messages import Message, ToolCall
-from domain.ports import (
+from tests.app.scripts import write_script
+from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.scripted.engine import ScriptedEngine
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.ports import (
     CallGuide,
     Cancelled,
     End,
@@ -23,9 +25,7 @@ from domain.ports import (
     Submission,
     TextChunk,
 )
-from domain.tools import Json, Tool
-from tests.app.scripts import write_script
-from tests.tiny_model import make_tiny_model
+from turnlog.domain.tools import Json, Tool
 
 HELLO = [Message("user", "hello there")]
 MORE = [*HELLO, Message("assistant", "yes"), Message("user", "and more")]

@@ -13,15 +13,15 @@ from typing import Any
 import httpx
 import pytest
 
-from adapters.mlx.engine import MlxEngine
-from adapters.openai.request import decode_request
-from domain.errors import EngineError, InvalidRequestError
-from domain.messages import Message
-from domain.ports import CallGuide, JsonGuide
-from domain.tools import Json, Tool
 from tests.app.http.test_turns import refused
 from tests.security.test_source import trees
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.openai.request import decode_request
+from turnlog.domain.errors import EngineError, InvalidRequestError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import CallGuide, JsonGuide
+from turnlog.domain.tools import Json, Tool
 
 LEAST: Json = {"model": "scripted", "input": "hi"}
 

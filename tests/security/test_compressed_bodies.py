@@ -11,9 +11,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.litestar.compressed import _DECODERS as DECODERS
 from tests.app.http.test_turns import refused
 from tests.security.conftest import MOST_BODY_BYTES
+from turnlog.adapters.litestar.compressed import _DECODERS as DECODERS
 
 BODY = json.dumps({"model": "scripted", "input": "hi"}).encode()
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {

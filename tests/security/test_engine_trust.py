@@ -6,16 +6,16 @@ from threading import Event
 import httpx
 import pytest
 
-from adapters.scripted.engine import ScriptedEngine
-from adapters.scripted.script import parse_script
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import EngineOutput, Submission
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, entry
 from tests.faults.witness import scripted
 from tests.serving import RunningServer
+from turnlog.adapters.scripted.engine import ScriptedEngine
+from turnlog.adapters.scripted.script import parse_script
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import EngineOutput, Submission
 
 SCRIPT = {
     "turns": [

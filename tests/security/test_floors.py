@@ -4,8 +4,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 import pytest
 
-from app.floors import FLOORS, check_floors, too_old
-from app.settings import APP_NAME, SettingsError
+from turnlog.app.floors import FLOORS, check_floors, too_old
+from turnlog.app.settings import APP_NAME, SettingsError
 
 
 def installed(**versions: str):  # type: ignore[no-untyped-def]

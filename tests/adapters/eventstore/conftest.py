@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.eventstore import journal
 from tests.adapters.eventstore.faults import FaultyStore, opened_faulty
 from tests.adapters.eventstore.stories import Store, opened
+from turnlog.adapters.eventstore import journal
 
 
 @pytest.fixture

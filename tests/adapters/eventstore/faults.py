@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from eventsourcing.persistence import StoredEvent
 
-from adapters.eventstore.journal import SqliteEventJournal
-from adapters.eventstore.reader import SqliteEventReader
-from adapters.eventstore.sqlite import EventDatastore, EventRecorder
 from tests.adapters.eventstore.stories import opened
+from turnlog.adapters.eventstore.journal import SqliteEventJournal
+from turnlog.adapters.eventstore.reader import SqliteEventReader
+from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder
 
 Fault = Callable[[Callable[[], Any]], Any]
 """Given what inserts the events; calls it, or not, and raises what it likes."""

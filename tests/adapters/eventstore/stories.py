@@ -6,11 +6,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adapters.eventstore.journal import SqliteEventJournal
-from adapters.eventstore.reader import SqliteEventReader
-from adapters.eventstore.sqlite import EventRecorder
-from adapters.eventstore.store import MakeRecorder, open_memory, open_sqlite
-from domain.events import (
+from turnlog.adapters.eventstore.journal import SqliteEventJournal
+from turnlog.adapters.eventstore.reader import SqliteEventReader
+from turnlog.adapters.eventstore.sqlite import EventRecorder
+from turnlog.adapters.eventstore.store import MakeRecorder, open_memory, open_sqlite
+from turnlog.domain.events import (
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -24,10 +24,10 @@ from domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from domain.items import MessageItem
-from domain.messages import Message
-from domain.tokens import pack, record_prompt
-from domain.usage import Usage
+from turnlog.domain.items import MessageItem
+from turnlog.domain.messages import Message
+from turnlog.domain.tokens import pack, record_prompt
+from turnlog.domain.usage import Usage
 
 
 class Store(NamedTuple):

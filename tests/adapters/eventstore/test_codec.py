@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from adapters.eventstore.codec import EventMapper
-from domain.errors import StorageError
-from domain.events import Recorded, ResponseEvent, TurnFailed, TurnPersisted, topic
 from tests.adapters.eventstore.stories import PERSISTED, created
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import Recorded, ResponseEvent, TurnFailed, TurnPersisted, topic
 
 MAPPER = EventMapper()
 

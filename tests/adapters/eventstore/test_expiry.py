@@ -9,26 +9,6 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from adapters.eventstore.codec import EventMapper
-from adapters.eventstore.redaction import without_content
-from adapters.eventstore.store import open_reader, vacuum
-from domain.audit import AuditFilter
-from domain.errors import StorageError
-from domain.events import (
-    ContentExpired,
-    ItemClosed,
-    ItemExtended,
-    ItemOpened,
-    ReasoningDropped,
-    Recorded,
-    ResponseEvent,
-    TurnCommitted,
-)
-from domain.items import CustomCallItem, FunctionCallItem, Logprob, MessageItem, ReasoningItem
-from domain.messages import Message, ToolCall
-from domain.ports import ContentExpirer
-from domain.response import fold_stored
-from domain.tokens import pack, record_prompt
 from tests.adapters.eventstore.faults import FaultyStore, Gate
 from tests.adapters.eventstore.stories import (
     COMMITTED,
@@ -46,6 +26,26 @@ from tests.adapters.eventstore.stories import (
     write_locked,
 )
 from tests.listed import listed
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.redaction import without_content
+from turnlog.adapters.eventstore.store import open_reader, vacuum
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import (
+    ContentExpired,
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    ReasoningDropped,
+    Recorded,
+    ResponseEvent,
+    TurnCommitted,
+)
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Logprob, MessageItem, ReasoningItem
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.ports import ContentExpirer
+from turnlog.domain.response import fold_stored
+from turnlog.domain.tokens import pack, record_prompt
 
 SECRET = "geheim"
 SECRET_IDS = (0x67676767, 0x68686868)  # "gggghhhh" when packed

@@ -8,13 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from adapters.eventstore import finding
-from domain.audit import AuditFilter, AuditRow
-from domain.errors import InvalidRequestError
-from domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
-from domain.items import FunctionCallItem, MessageItem
-from domain.messages import Message
-from domain.usage import Usage
 from tests.adapters.eventstore.stories import (
     COMMITTED,
     FAILED,
@@ -26,6 +19,13 @@ from tests.adapters.eventstore.stories import (
     opened,
     recorded,
 )
+from turnlog.adapters.eventstore import finding
+from turnlog.domain.audit.rows import AuditFilter, AuditRow
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
+from turnlog.domain.items import FunctionCallItem, MessageItem
+from turnlog.domain.messages import Message
+from turnlog.domain.usage import Usage
 
 CALL = FunctionCallItem("fc_1", "call_1", "look_up", '{"city":"Ypsilanti"}', "completed")
 

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.eventstore.journal import EVENTS_PER_TRANSACTION
-from adapters.eventstore.sqlite import EventDatastore
-from domain.errors import StorageConflictError, StorageError
 from tests.adapters.eventstore.stories import (
     COMMITTED,
     FAILED,
@@ -22,6 +19,9 @@ from tests.adapters.eventstore.stories import (
     write_locked,
 )
 from tests.listed import listed
+from turnlog.adapters.eventstore.journal import EVENTS_PER_TRANSACTION
+from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.domain.errors import StorageConflictError, StorageError
 
 
 def test_what_was_appended_is_read_back(store: Store) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from adapters.eventstore.lock import Holder, StoreLock, holder
-from domain.errors import StorageError
 from tests.adapters.eventstore.locker import run
+from turnlog.adapters.eventstore.lock import Holder, StoreLock, holder
+from turnlog.domain.errors import StorageError
 
 _SERVER = """
 import sys
 from pathlib import Path
-from adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.lock import StoreLock
 lock = StoreLock(Path(sys.argv[1]))
 lock.describe("http://127.0.0.1:8000")
 print(lock.token, flush=True)

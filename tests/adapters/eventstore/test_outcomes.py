@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.eventstore import sqlite
-from domain.errors import StorageConflictError, StorageError, StorageRefusedError
 from tests.adapters.eventstore.faults import (
     CORRUPT,
     FULL,
@@ -34,6 +32,8 @@ from tests.adapters.eventstore.stories import (
     recorded,
     turn,
 )
+from turnlog.adapters.eventstore import sqlite
+from turnlog.domain.errors import StorageConflictError, StorageError, StorageRefusedError
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from threading import Thread
 
 import pytest
 
-from adapters.eventstore import journal as journal_module
-from adapters.eventstore import sqlite
-from adapters.eventstore.journal import SqliteEventJournal
-from adapters.eventstore.sqlite import EventDatastore
-from domain.errors import StorageError
 from tests.adapters.eventstore.faults import LOCKED, FaultyRecorder, FaultyStore, Gate, before, works
 from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.adapters.eventstore.stories import created, opened, recorded, turn
 from tests.listed import listed
+from turnlog.adapters.eventstore import journal as journal_module
+from turnlog.adapters.eventstore import sqlite
+from turnlog.adapters.eventstore.journal import SqliteEventJournal
+from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.domain.errors import StorageError
 
 
 def make_journal(

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from domain.audit import AuditFilter
-from domain.errors import StorageError
 from tests.adapters.eventstore.stories import (
     FAILED,
     STARTED,
@@ -19,6 +17,8 @@ from tests.adapters.eventstore.stories import (
     write_locked,
 )
 from tests.listed import listed
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import StorageError
 
 
 def test_a_response_nobody_made_has_no_events_no_chain_and_no_row(store: Store) -> None:

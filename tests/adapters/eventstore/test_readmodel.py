@@ -11,12 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from adapters.eventstore import readmodel, textindex
-from adapters.eventstore.lock import StoreLock
-from adapters.eventstore.store import reindex
-from domain.errors import StorageError
-from domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
-from domain.items import FunctionCallItem
 from tests.adapters.eventstore.stories import (
     COMMITTED,
     FAILED,
@@ -33,6 +27,12 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.listed import listed
+from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.store import reindex
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
+from turnlog.domain.items import FunctionCallItem
 
 CALL = FunctionCallItem("fc_1", "call_1", "look", "", "in_progress")
 LIVES: list[list[Recorded]] = [

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, json
 
-from adapters.eventstore import resuming
-from adapters.eventstore.resuming import reached
-from adapters.eventstore.transfer import EndLine, EventLine, Header, Line
-from domain.errors import StorageError
+from turnlog.adapters.eventstore import resuming
+from turnlog.adapters.eventstore.resuming import reached
+from turnlog.adapters.eventstore.transfer import EndLine, EventLine, Header, Line
+from turnlog.domain.errors import StorageError
 
 LINES: list[Line] = [
     Header(format="turnlog.log", format_version=1, after=3, since_ms=5),

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from eventsourcing.persistence import OperationalError
 
-from adapters.eventstore import store as store_module
-from adapters.eventstore.lock import StoreLock
-from adapters.eventstore.sqlite import EventDatastore
-from adapters.eventstore.store import has_wal_reset_bug, open_reader, open_sqlite, vacuum
-from domain.audit import AuditFilter
-from domain.errors import StorageError
 from tests.adapters.eventstore.stories import FAILED, created, execute, opened, recorded, turn, write_locked
 from tests.listed import listed
+from turnlog.adapters.eventstore import store as store_module
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.adapters.eventstore.store import has_wal_reset_bug, open_reader, open_sqlite, vacuum
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import StorageError
 
 NAMES = [
     "with space.db",

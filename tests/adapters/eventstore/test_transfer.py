@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.eventstore import transfer
-from adapters.eventstore.importing import import_events
-from adapters.eventstore.lock import StoreLock
-from adapters.eventstore.store import open_reader
-from adapters.openai.frames import Framer
-from domain.audit import AuditFilter
-from domain.errors import StorageError
-from domain.messages import Message
-from domain.ports import LogExporter
 from tests.adapters.eventstore.stories import FAILED, STARTED, created, execute, opened, recorded, turn
+from turnlog.adapters.eventstore import transfer
+from turnlog.adapters.eventstore.importing import import_events
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.adapters.openai.frames import Framer
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import StorageError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import LogExporter
 
 EVERYTHING = "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
 STRANGE = replace(created("resp_c"), input=(Message("user", "a\u2028b\n\"c\" é😀 \0 {'d'}"),))
@@ -224,7 +224,7 @@ def test_a_store_in_use_is_not_imported_into(filled: Path, tmp_path: Path) -> No
 
 
 def test_an_import_tells_how_far_it_is(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.eventstore.importing.EVENTS_PER_REPORT", 10)
+    monkeypatch.setattr("turnlog.adapters.eventstore.importing.EVENTS_PER_REPORT", 10)
     told: list[int] = []
 
     import_events(tmp_path / "copy.db", exported(filled), told.append)

@@ -8,10 +8,10 @@ from queue import SimpleQueue
 
 from msgspec.structs import replace
 
-from adapters.mlx.engine import MlxEngine
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import (
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
     CompiledGuide,
@@ -25,7 +25,7 @@ from domain.ports import (
     Submission,
     TextChunk,
 )
-from domain.tools import Tool
+from turnlog.domain.tools import Tool
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 SEEDED = Sampling(temperature=1.5, top_p=0.9, seed=20260101)

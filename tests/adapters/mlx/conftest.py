@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mlx.engine import MlxEngine
 from tests.adapters.mlx.unbatched import make_tiny_llama4
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx.engine import MlxEngine
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx import batch
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.runtime import mx
-from adapters.mlx.sampling import Processor
-from domain.events import Sampling
-from domain.ports import Prompt
-from domain.tokens import TokenIds
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx import batch
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.sampling import Processor
+from turnlog.domain.events import Sampling
+from turnlog.domain.ports import Prompt
+from turnlog.domain.tokens import TokenIds
 
 
 class Saying:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adapters.mlx.model import LoadedModel, load
-from adapters.mlx.runtime import make_prompt_cache
+from turnlog.adapters.mlx.model import LoadedModel, load
+from turnlog.adapters.mlx.runtime import make_prompt_cache
 
 Shape = tuple[int, ...]
 """Sequences, and tokens of each."""

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
-from adapters.mlx import batch
-from adapters.mlx.engine import MlxEngine
-from domain.messages import Message
-from domain.ports import Cancelled, EngineFailed
 from tests.adapters.mlx.asking import HELLO, Turn, answer, submission
 from tests.adapters.mlx.networks import Stumbling, watched
+from turnlog.adapters.mlx import batch
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import Cancelled, EngineFailed
 
 
 class Lane(NamedTuple):

@@ -1,9 +1,9 @@
 """A warm turn says what a cold one says, and reads less."""
 
-from adapters.mlx.engine import MlxEngine
-from domain.messages import Message
-from domain.ports import End, Prompt
 from tests.adapters.mlx.asking import HELLO, SEEDED, Turn, answer, submission
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import End, Prompt
 
 
 def follow_up(engine: MlxEngine, first: End) -> Prompt:

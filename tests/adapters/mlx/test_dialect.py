@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx.dialect import ANSWER, THINKING, Dialect
-from adapters.mlx.model import load
+from turnlog.adapters.mlx.dialect import ANSWER, THINKING, Dialect
+from turnlog.adapters.mlx.model import load
 
 
 @pytest.fixture(scope="module")

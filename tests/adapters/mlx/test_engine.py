@@ -3,19 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mlx import batch
-from adapters.mlx import engine as engines
-from adapters.mlx import turn as turns
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.runtime import ON_GPU
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import Cancelled, EngineFailed, TextChunk
-from domain.usage import Timing
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, ending, submission
 from tests.adapters.mlx.networks import Shape, Stumbling, watched
 from tests.tiny_model import CONTEXT_WINDOW_TOKENS
+from turnlog.adapters.mlx import batch
+from turnlog.adapters.mlx import engine as engines
+from turnlog.adapters.mlx import turn as turns
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import ON_GPU
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import Cancelled, EngineFailed, TextChunk
+from turnlog.domain.usage import Timing
 
 
 def test_an_answer_ends_when_its_budget_is_used_up(engine: MlxEngine) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
 from tests.tiny_model import CHAT_TEMPLATE, make_tiny_model
+from turnlog.adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
 
 
 def sha(text: str) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.mlx.ensemble import EnsembleGenerator
-from adapters.mlx.model import load
-from adapters.mlx.runtime import BatchGenerator, make_prompt_cache, mx
-from adapters.mlx.sampling import penalties, sampler
-from adapters.mlx.solo import SoloGenerator
-from domain.events import Sampling
 from tests.adapters.mlx.asking import GREEDY, SEEDED
+from turnlog.adapters.mlx.ensemble import EnsembleGenerator
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import BatchGenerator, make_prompt_cache, mx
+from turnlog.adapters.mlx.sampling import penalties, sampler
+from turnlog.adapters.mlx.solo import SoloGenerator
+from turnlog.domain.events import Sampling
 
 PROMPT = [(11 * place) % 250 for place in range(50)]
 Generator = Any

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx import guide as guides
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from domain.errors import InvalidRequestError
-from domain.messages import Message
-from domain.ports import CallGuide, CompiledGuide, End, EngineFailed, JsonGuide, ReasoningChunk
-from domain.tools import CUSTOM_PARAMETERS, Json, Tool
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
 from tests.adapters.mlx.forcing import Mouth, mouth
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
+from turnlog.adapters.mlx import guide as guides
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import CallGuide, CompiledGuide, End, EngineFailed, JsonGuide, ReasoningChunk
+from turnlog.domain.tools import CUSTOM_PARAMETERS, Json, Tool
 
 POINT: Json = {
     "type": "object",

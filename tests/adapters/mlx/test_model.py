@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
-from adapters.mlx.model import load
-from domain.errors import EngineError
 from tests.tiny_model import CONTEXT_WINDOW_TOKENS, make_tiny_model
+from turnlog.adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
+from turnlog.adapters.mlx.model import load
+from turnlog.domain.errors import EngineError
 
 
 def change_config(folder: Path, **fields: object) -> None:

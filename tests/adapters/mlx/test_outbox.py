@@ -6,14 +6,14 @@ from time import perf_counter
 
 import pytest
 
-from adapters.mlx.batch import Batch
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.outbox import Outbox
-from adapters.mlx.turn import BatchedTurn
-from domain.items import Logprob
-from domain.ports import EngineOutput, TextChunk
 from tests.adapters.mlx.asking import HELLO, submission
+from turnlog.adapters.mlx.batch import Batch
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.outbox import Outbox
+from turnlog.adapters.mlx.turn import BatchedTurn
+from turnlog.domain.items import Logprob
+from turnlog.domain.ports import EngineOutput, TextChunk
 
 NAMES = ("a", "b", "c")
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx.dialect import Dialect
-from adapters.mlx.model import load
-from adapters.mlx.prompt import PromptRenderer
-from domain.errors import InvalidRequestError
-from domain.messages import Message, ToolCall
-from domain.tokens import TokenIds
-from domain.tools import Json, Tool
 from tests.tiny_model import AGENT_TEMPLATE, CHAT_TEMPLATE, make_tiny_model
+from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.prompt import PromptRenderer
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Json, Tool
 
 CONVERSATIONS = [
     [Message("user", "Hello there, the tiller!")],

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.mlx.engine import MlxEngine
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
-from domain.tools import Tool
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, submission
 from tests.adapters.mlx.forcing import Mouth, mouth
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
+from turnlog.domain.tools import Tool
 
 ADD = Tool("add", "function", "add", parameters={"type": "object", "properties": {"a": {"type": "integer"}}})
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.runtime import mx
-from adapters.mlx.sampling import penalties, sampler
-from domain.events import Sampling
-from domain.tokens import TokenIds
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.sampling import penalties, sampler
+from turnlog.domain.events import Sampling
+from turnlog.domain.tokens import TokenIds
 
 LOGPROBS = mx.log(mx.array([[0.4, 0.3, 0.2, 0.1]]))
 

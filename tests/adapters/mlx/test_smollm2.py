@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.smollm2 import prepare
-from domain.errors import EngineError
-from domain.messages import Message
-from domain.ports import CallGuide, EngineCall, JsonGuide
-from domain.tools import Tool
 from tests.adapters.mlx.asking import answer, submission
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.smollm2 import prepare
+from turnlog.domain.errors import EngineError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import CallGuide, EngineCall, JsonGuide
+from turnlog.domain.tools import Tool
 
 QUESTION = Message("user", "What is the capital of France?")
 

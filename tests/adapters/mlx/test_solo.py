@@ -7,15 +7,15 @@ import pytest
 from mlx_lm.generate import generate_step
 from msgspec.structs import replace
 
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.runtime import mx
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import Cancelled, EngineFailed, Prompt
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
 from tests.adapters.mlx.networks import Shape, watched
 from tests.adapters.mlx.unbatched import CHUNK_TOKENS, make_tiny_afm7
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import Cancelled, EngineFailed, Prompt
 
 AT_TEMPERATURE_1 = Sampling(temperature=1.0, top_p=1.0, seed=7)
 

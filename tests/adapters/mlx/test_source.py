@@ -10,14 +10,14 @@ from threading import Event
 import pytest
 from mlx.nn.layers.quantized import quantize
 
-from adapters.mlx import footprint, source
-from adapters.mlx.model import load
-from adapters.mlx.runtime import ON_GPU, load_model, mx, tree_flatten
-from adapters.mlx.source import MlxSource
-from adapters.mlx.thread import EngineThread
-from domain.errors import EngineError
 from tests.adapters.mlx.asking import HELLO, answer, submission
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx import footprint, source
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import ON_GPU, load_model, mx, tree_flatten
+from turnlog.adapters.mlx.source import MlxSource
+from turnlog.adapters.mlx.thread import EngineThread
+from turnlog.domain.errors import EngineError
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
-from adapters.mlx.speech import Speech
-from adapters.mlx.toolparse import CallParser, read_forced
-from domain.items import Logprob
-from domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
+from turnlog.adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
+from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.toolparse import CallParser, read_forced
+from turnlog.domain.items import Logprob
+from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
 
 MARKERS: Markers = {
     ANSWER: (("<think>", THINKING), ("</think>", ANSWER), ("<tool_call>", CALL)),

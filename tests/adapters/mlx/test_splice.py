@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx.model import load
-from adapters.mlx.prompt import PromptRenderer
-from domain.messages import Message, ToolCall
-from domain.tokens import TokenIds
 from tests.adapters.mlx.test_prompt import READ, REPEATING, renderer_of, tokenizer_of
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.prompt import PromptRenderer
+from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.tokens import TokenIds
 
 ASKED = [Message("user", "Say the.")]
 CALL = ToolCall("call_1", "read", '{"path":"a"}')

@@ -11,15 +11,15 @@ from time import perf_counter
 
 import pytest
 
-from adapters.mlx.batch import Batch
-from adapters.mlx.engine import MlxEngine
-from adapters.mlx.model import load
-from adapters.mlx.runtime import mx
-from adapters.mlx.source import MlxSource
-from adapters.mlx.thread import EngineThread
-from domain.ports import Cancelled, EngineFailed
 from tests.adapters.mlx.asking import HELLO, Turn, answer, ending, submission
 from tests.adapters.mlx.networks import Stumbling, watched
+from turnlog.adapters.mlx.batch import Batch
+from turnlog.adapters.mlx.engine import MlxEngine
+from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.runtime import mx
+from turnlog.adapters.mlx.source import MlxSource
+from turnlog.adapters.mlx.thread import EngineThread
+from turnlog.domain.ports import Cancelled, EngineFailed
 
 
 @pytest.fixture

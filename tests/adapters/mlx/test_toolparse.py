@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from adapters.mlx.toolparse import MOST_CHARACTERS, MOST_CHARACTERS_OF_QUICK_PARSERS, CallParser, read_forced
-from domain.ports import EngineCall
-from domain.tools import Tool
+from turnlog.adapters.mlx.toolparse import (
+    MOST_CHARACTERS,
+    MOST_CHARACTERS_OF_QUICK_PARSERS,
+    CallParser,
+    read_forced,
+)
+from turnlog.domain.ports import EngineCall
+from turnlog.domain.tools import Tool
 
 ADD = Tool("add", "function", "add", parameters={"type": "object", "properties": {"a": {"type": "integer"}}})
 ADDED = EngineCall("add", '{"a":1}')

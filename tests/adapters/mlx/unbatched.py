@@ -7,8 +7,8 @@ from typing import Any
 from mlx.utils import tree_flatten
 from mlx_lm.models import afm7, llama4
 
-from adapters.mlx.runtime import mx
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.mlx.runtime import mx
 
 CHUNK_TOKENS = 32
 """How far three of the four layers of the Llama 4 look back at most: to the last multiple of this."""

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from adapters.openai.frames import DONE, Framer, frames
-from domain.events import ResponseEvent, merged
-from domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.domain.engine_scripts import play, stories
 from tests.domain.stories import PERSISTED
+from turnlog.adapters.openai.frames import DONE, Framer, frames
+from turnlog.domain.events import ResponseEvent, merged
+from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 
 GOLDEN = Path("tests/golden")
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")

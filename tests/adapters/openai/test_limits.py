@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.openai.limits import RequestLimits, check_json
-from adapters.openai.request import INTEGERS, RANGES, decode_request
-from adapters.openai.request_schema import request_schema
-from app.settings import Settings
-from domain.errors import InvalidRequestError
+from turnlog.adapters.openai.limits import RequestLimits, check_json
+from turnlog.adapters.openai.request import INTEGERS, RANGES, decode_request
+from turnlog.adapters.openai.request_schema import request_schema
+from turnlog.app.settings import Settings
+from turnlog.domain.errors import InvalidRequestError
 
 Json = dict[str, Any]
 

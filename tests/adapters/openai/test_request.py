@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.openai.limits import RequestLimits
-from adapters.openai.request import decode_request
-from domain.errors import InvalidRequestError
-from domain.inputs import ItemReference
-from domain.messages import Image, Message, ToolCall
-from domain.ports import JsonGuide
-from domain.request import TurnRequest
-from domain.tools import Toolbox, ToolChoice
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.request import decode_request
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.inputs import ItemReference
+from turnlog.domain.messages import Image, Message, ToolCall
+from turnlog.domain.ports import JsonGuide
+from turnlog.domain.request import TurnRequest
+from turnlog.domain.tools import Toolbox, ToolChoice
 
 MOST_LEVELS = RequestLimits().json_depth
 LEAST: dict[str, Any] = {"model": "tiny", "input": "hi"}

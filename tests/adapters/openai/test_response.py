@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.openai.response import item_object, opening_object, response_object, usage_object
-from domain.events import FailureReason, ResponseEvent
-from domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
-from domain.response import fold
-from domain.usage import Timing, Usage
 from tests.adapters.openai.wire import check_response
 from tests.domain.stories import COMMITTED, CREATED, FAILED, NOON_MS, STARTED
+from turnlog.adapters.openai.response import item_object, opening_object, response_object, usage_object
+from turnlog.domain.events import FailureReason, ResponseEvent
+from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
+from turnlog.domain.response import fold
+from turnlog.domain.usage import Timing, Usage
 
 TEXT_PART = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
 

@@ -7,13 +7,13 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from adapters.scripted.engine import ScriptedEngine
-from adapters.scripted.prompt import word_ids
-from adapters.scripted.script import Ending, Script, ScriptedCall, ScriptedTurn, Step
-from domain.errors import EngineError, InvalidRequestError, ShuttingDownError
-from domain.events import Sampling
-from domain.messages import Message
-from domain.ports import (
+from turnlog.adapters.scripted.engine import ScriptedEngine
+from turnlog.adapters.scripted.prompt import word_ids
+from turnlog.adapters.scripted.script import Ending, Script, ScriptedCall, ScriptedTurn, Step
+from turnlog.domain.errors import EngineError, InvalidRequestError, ShuttingDownError
+from turnlog.domain.events import Sampling
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
     CacheHandle,
     CallGuide,
     Cancelled,
@@ -31,8 +31,8 @@ from domain.ports import (
     Submission,
     TextChunk,
 )
-from domain.tools import Tool
-from domain.usage import Timing
+from turnlog.domain.tools import Tool
+from turnlog.domain.usage import Timing
 
 TIMEOUT_S = 10
 A_DAY_MS = 86_400_000

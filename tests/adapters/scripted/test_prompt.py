@@ -1,5 +1,5 @@
-from adapters.scripted.prompt import render, word_ids
-from domain.messages import Message
+from turnlog.adapters.scripted.prompt import render, word_ids
+from turnlog.domain.messages import Message
 
 
 def test_a_prompt_and_its_answer_are_the_beginning_of_the_next_prompt() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.scripted.script import (
+from turnlog.adapters.scripted.script import (
     Ending,
     Script,
     ScriptedCall,
@@ -12,7 +12,7 @@ from adapters.scripted.script import (
     parse_script,
     read_script,
 )
-from domain.errors import EngineError
+from turnlog.domain.errors import EngineError
 
 END = '{"end": {"finish_reason": "stop"}}'
 NESTED = '{"end": {"finish_reason": "stop", "tool_calls": [{"name": "a", "arguments": ' + '{"a": ' * 5000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters.scripted.engine import ScriptedEngine
-from adapters.scripted.source import ScriptedSource
-from domain.errors import EngineError
+from turnlog.adapters.scripted.engine import ScriptedEngine
+from turnlog.adapters.scripted.source import ScriptedSource
+from turnlog.domain.errors import EngineError
 
 
 def written(path: Path, **keys: Any) -> Path:
@@ -58,7 +58,7 @@ def test_a_load_takes_its_time_and_fails_if_the_script_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept_s: list[float] = []
-    monkeypatch.setattr("adapters.scripted.source.time.sleep", slept_s.append)
+    monkeypatch.setattr("turnlog.adapters.scripted.source.time.sleep", slept_s.append)
     failing = ScriptedSource(written(tmp_path / "a.json", load_ms=250, load_error="out of luck"))
     slow = ScriptedSource(written(tmp_path / "b.json", load_ms=1500))
 

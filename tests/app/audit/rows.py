@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from domain.audit import AuditRow
+from turnlog.domain.audit.rows import AuditRow
 
 
 def row(response_id: str, previous: str | None = None, **fields: Any) -> AuditRow:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.audit.exporting import Export
-from domain.errors import StorageError
+from turnlog.app.audit.exporting import Export
+from turnlog.domain.errors import StorageError
 
 
 class Pass:

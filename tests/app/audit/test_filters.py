@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.audit.filters import check_may_ask, read_filter
-from app.audit.times import read_time
-from domain.audit import AuditFilter
-from domain.errors import ForbiddenError, InvalidRequestError
-from domain.owners import LOCAL, Caller, Role
+from turnlog.app.audit.filters import check_may_ask, read_filter
+from turnlog.app.audit.times import read_time
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.domain.owners import LOCAL, Caller, Role
 
 NOON_MS = 1_795_000_000_000
 AUDITOR = Caller("ada", frozenset({Role.AUDITOR}))

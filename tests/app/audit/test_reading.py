@@ -9,15 +9,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.eventstore.redaction import withheld
-from adapters.system import SystemClock
-from app.audit.filters import read_filter
-from app.audit.reading import Audit
-from app.http.audited import told_conversation, told_row, told_turn
-from domain.errors import ForbiddenError, ResponseNotFoundError
-from domain.events import Recorded
-from domain.items import FunctionCallItem
-from domain.owners import LOCAL, Caller, Role
 from tests.adapters.eventstore.stories import (
     COMMITTED,
     FAILED,
@@ -31,6 +22,15 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.domain.stories import CREATED
+from turnlog.adapters.eventstore.redaction import withheld
+from turnlog.adapters.system import SystemClock
+from turnlog.app.audit.filters import read_filter
+from turnlog.app.audit.reading import Audit
+from turnlog.app.http.audited import told_conversation, told_row, told_turn
+from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
+from turnlog.domain.events import Recorded
+from turnlog.domain.items import FunctionCallItem
+from turnlog.domain.owners import LOCAL, Caller, Role
 
 AUDITOR = Caller("ada", frozenset({Role.AUDITOR}))
 OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))

@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-from app.audit.failures import FAILURES
-from app.audit.printing import printable
-from domain.events import FailureReason
+from turnlog.app.cli.printing import printable
+from turnlog.domain.audit.failures import FAILURES
+from turnlog.domain.events import FailureReason
 
 
 def test_every_reason_of_a_failure_is_told_in_plain_words() -> None:

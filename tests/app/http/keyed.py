@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from adapters.eventstore.lock import holder
-from adapters.keys import KeyFile
-from domain.owners import Role
 from tests.app.scripts import SCRIPT, write_script
 from tests.serving import LONG_S, RunningServer, serving
+from turnlog.adapters.eventstore.lock import holder
+from turnlog.adapters.keys import KeyFile
+from turnlog.domain.owners import Role
 
 PEOPLE = {"alice": Role.CLIENT, "bob": Role.CLIENT, "ada": Role.AUDITOR, "olga": Role.OPERATOR}
 """Who has a key, and for what; each is the owner of that name."""

@@ -12,18 +12,18 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from adapters.openai.frames import Framer
-from app.live import LiveTurn
-from app.readings import Readings
-from domain.errors import ResponseNotFoundError
-from domain.events import Recorded
-from domain.owners import LOCAL_OWNER, Role
-from domain.ports import EventReader
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused, stream
-from tests.app.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
 from tests.app.scripts import SCRIPT, entry
+from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
 from tests.domain.stories import CREATED
+from turnlog.adapters.openai.frames import Framer
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.retrieval import Readings
+from turnlog.domain.errors import ResponseNotFoundError
+from turnlog.domain.events import Recorded
+from turnlog.domain.owners import LOCAL_OWNER, Role
+from turnlog.domain.ports import EventReader
 
 MISSING = f"resp_{'0' * 32}"
 MISSING_ITEM = f"rs_{'0' * 32}"

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.access import POLICY
-from app.http.origins import AllowList, HostNotAllowedError, OriginNotAllowedError, is_loopback
-from app.settings import SettingsError
 from tests.app.http.keyed import KeyedServer, keyed_serving, send
 from tests.app.http.test_access_walk import MISSING, filled
 from tests.serving import RunningServer
+from turnlog.app.access import POLICY
+from turnlog.app.http.origins import AllowList, HostNotAllowedError, OriginNotAllowedError, is_loopback
+from turnlog.app.settings import SettingsError
 
 CHAT = "https://chat.example.com"
 EVIL = "https://evil.example"

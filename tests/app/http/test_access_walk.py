@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.openai.limits import RequestLimits
-from app.access import AUDIT, AUDITOR, CLIENT, EVERYONE, OPERATOR, POLICY
-from app.http.application import make_router
-from domain.owners import LOCAL
 from tests.app.http.keyed import PEOPLE, WRONG_KEY, KeyedServer, keyed_serving
 from tests.app.http.test_turns import create
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.app.access import AUDIT, AUDITOR, CLIENT, EVERYONE, OPERATOR, POLICY
+from turnlog.app.http.application import make_router
+from turnlog.domain.owners import LOCAL
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MISSING = f"resp_{'0' * 32}"

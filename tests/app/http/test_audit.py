@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from domain.tokens import digest
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused
 from tests.app.scripts import SCRIPT, STOP, entry
+from turnlog.domain.tokens import digest
 
 Json = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """The OpenAPI document beside the routes that there are."""
 
-from adapters.openai.limits import RequestLimits
-from adapters.openai.openapi import document
-from app.access import POLICY
+from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.openapi import document
+from turnlog.app.access import POLICY
 
 
 def test_the_document_has_every_route_and_no_other() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.http.models import model_object
-from app.models.served import ModelEntry
-from domain.owners import LOCAL, Caller, Role
 from tests.app.declared import WEIGHT_BYTES, saying
 from tests.app.http.test_turns import Json, create, refused
 from tests.serving import RunningServer, serving
+from turnlog.app.http.models import model_object
+from turnlog.app.models.service import ModelEntry
+from turnlog.domain.owners import LOCAL, Caller, Role
 
 ROUTES = ("load", "unload", "swap")
 

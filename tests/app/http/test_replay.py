@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli.own_server import any_server
 from tests.app.http.test_turns import create, newest, refused, stream
 from tests.app.scripts import HELLO, entry, write_script
 from tests.serving import RunningServer, serving, turnlog
+from turnlog.app.cli.own_server import any_server
 
 Json = dict[str, Any]
 

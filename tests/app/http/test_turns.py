@@ -8,11 +8,11 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from adapters.eventstore.store import open_reader
-from domain.events import ResponseCreated
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.listed import listed
 from tests.serving import RunningServer
+from turnlog.adapters.eventstore.store import open_reader
+from turnlog.domain.events import ResponseCreated
 
 Json = dict[str, Any]
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from app.models.cold import ColdAdmission
-from app.models.lane import Lane, Permit
-from app.models.memory import Claim
-from app.models.registry import Binding
-from domain.errors import ResponsesError
 from tests.app.models.floor import FakeEngine, FakeSource, Floor, Request, Task
+from turnlog.app.models.admission import ColdAdmission
+from turnlog.app.models.lane import Lane, Permit
+from turnlog.app.models.memory import Claim
+from turnlog.app.models.registry import Binding
+from turnlog.domain.errors import ResponsesError
 
 REFUSED = {"queue_full", "engine_error", "model_unavailable", "binding_changed"}
 OVER = {"done", "cut short"} | REFUSED

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from domain.ports import ModelSource
 from tests.app.models.entered import Entered
 from tests.app.models.floor import Floor
+from turnlog.domain.ports import ModelSource
 
 NewFloor = Callable[..., Floor]
 

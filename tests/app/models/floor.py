@@ -7,11 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
-from app.models import Entry, Models
-from app.models.memory import Claim, Memory
-from domain.errors import EngineError, ResponsesError
-from domain.messages import Message
-from domain.ports import (
+from tests.model.virtual_time import VirtualClock, VirtualLoop
+from turnlog.app.models import Entry, Models
+from turnlog.app.models.memory import Claim, Memory
+from turnlog.domain.errors import EngineError, ResponsesError
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
     CacheHandle,
     CompiledGuide,
     Deliver,
@@ -22,9 +23,8 @@ from domain.ports import (
     Prompt,
     Submission,
 )
-from domain.tokens import TokenIds
-from domain.tools import Tool
-from tests.model.virtual_time import VirtualClock, VirtualLoop
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 WAIT_S = 60.0
 """How long a load or a turn waits for memory."""

@@ -8,17 +8,17 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
-from adapters.scripted.source import ScriptedSource
-from app import bootstrap
-from app.models.lane import LaneCounts
-from app.service import Service
-from app.settings import Settings
-from domain.events import Recorded
-from domain.messages import Message
-from domain.ports import EventReader, InferenceEngine
-from domain.request import TurnRequest
 from tests.app.scripts import Json, entry, write_script
 from tests.app.services import WrapJournal
+from turnlog.adapters.scripted.source import ScriptedSource
+from turnlog.app.http.service import Service
+from turnlog.app.models.lane import LaneCounts
+from turnlog.app.server import bootstrap
+from turnlog.app.settings import Settings
+from turnlog.domain.events import Recorded
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import EventReader, InferenceEngine
+from turnlog.domain.request import TurnRequest
 
 LOST_S = 30.0
 """After how long something that should come at once counts as lost."""

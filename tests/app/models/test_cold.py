@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.models.cold import ColdAdmissions
-from app.models.lane import Lane, LaneCounts
-from domain.errors import ColdQueueFullError, QueueFullError
+from turnlog.app.models.admission import ColdAdmissions
+from turnlog.app.models.lane import Lane, LaneCounts
+from turnlog.domain.errors import ColdQueueFullError, QueueFullError
 
 
 def test_one_more_than_may_wait_is_admitted_while_the_model_is_loaded() -> None:

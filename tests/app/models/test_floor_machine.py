@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from domain.errors import QueueFullError
 from tests.app.models.accounts import Accounts, Write
 from tests.app.models.floor import WAIT_S, FakeEngine, FakeSource, Floor, Request
+from turnlog.domain.errors import QueueFullError
 
 NAMES = ("a", "alias", "b", "c")
 names = st.sampled_from(NAMES)

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from app.models.gate import Gate
 from tests.app.models.entered import Entered
+from turnlog.app.models.gate import Gate
 
 
 def test_readers_overlap(entered: Entered) -> None:

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from app.models.lane import Lane, LaneCounts, Yielding
-from domain.errors import QueueFullError
 from tests.app.models.entered import Entered
+from turnlog.app.models.lane import Lane, LaneCounts, Yielding
+from turnlog.domain.errors import QueueFullError
 
 
 def test_a_limit_of_n_admits_one_runner_and_n_waiters(entered: Entered) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.settings import Settings, SettingsError, load_settings, most_waiting
+from turnlog.app.settings import Settings, SettingsError, load_settings, most_waiting
 
 
 @pytest.mark.parametrize(

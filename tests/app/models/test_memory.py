@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Claim, Memory
 
 
 class Granted:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.models import ModelEntry
-from app.models.lane import LaneCounts
-from app.models.loading import LoadRecord
-from domain.errors import EngineError, ModelNotFoundError, QueueFullError
 from tests.app.models.conftest import NewFloor
 from tests.app.models.floor import FakeSource, Floor, Request
 from tests.domain.stories import NOON_MS
+from turnlog.app.models import ModelEntry
+from turnlog.app.models.lane import LaneCounts
+from turnlog.app.models.loading import LoadRecord
+from turnlog.domain.errors import EngineError, ModelNotFoundError, QueueFullError
 
 
 def loaded(floor: Floor, *names: str) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.models.memory import Claim
 from tests.app.models.conftest import NewFloor
 from tests.app.models.floor import WAIT_S, FakeSource, Floor, Request
+from turnlog.app.models.memory import Claim
 
 
 def loaded(floor: Floor, *names: str) -> None:

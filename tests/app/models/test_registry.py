@@ -5,11 +5,11 @@ import weakref
 
 import pytest
 
-from app.models.lane import Lane
-from app.models.registry import Binding, Lease, Registry
-from domain.errors import ModelNotFoundError
-from domain.ports import InferenceEngine
 from tests.app.models.floor import FakeEngine
+from turnlog.app.models.lane import Lane
+from turnlog.app.models.registry import Binding, Lease, Registry
+from turnlog.domain.errors import ModelNotFoundError
+from turnlog.domain.ports import InferenceEngine
 
 NOON_S, LATER_S = 1_000, 2_000
 

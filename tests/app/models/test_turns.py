@@ -5,22 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.live import LiveTurn
-from app.models.lane import LaneCounts
-from app.service import Service
-from domain.audit import AuditFilter
-from domain.errors import (
-    BindingChangedError,
-    ChainReadError,
-    ColdQueueFullError,
-    EngineError,
-    ModelIdentityError,
-    PreviousResponseNotFoundError,
-    QueueFullError,
-)
-from domain.events import TurnCommitted, TurnFailed
-from domain.items import MessageItem
-from domain.response import api_status
 from tests.app.models.services import (
     NOTHING,
     HeldSource,
@@ -34,6 +18,22 @@ from tests.app.models.services import (
     source_of,
 )
 from tests.app.services import Held
+from turnlog.app.http.service import Service
+from turnlog.app.models.lane import LaneCounts
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.errors import (
+    BindingChangedError,
+    ChainReadError,
+    ColdQueueFullError,
+    EngineError,
+    ModelIdentityError,
+    PreviousResponseNotFoundError,
+    QueueFullError,
+)
+from turnlog.domain.events import TurnCommitted, TurnFailed
+from turnlog.domain.items import MessageItem
+from turnlog.domain.response import api_status
 
 ALPHA, BETA = saying("alpha here"), saying("beta here")
 TWO = {"alpha": ALPHA, "beta": BETA}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.replay.replays import paced
-from domain.events import ResponseEvent
 from tests.domain.stories import COMMITTED, CREATED, PERSISTED, STARTED
 from tests.model.virtual_time import VirtualLoop
+from turnlog.app.replay.replays import paced
+from turnlog.domain.events import ResponseEvent
 
 STORY: list[ResponseEvent] = [CREATED, STARTED, COMMITTED, PERSISTED]
 

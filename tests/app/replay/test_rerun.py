@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.openai.request import decode_request
-from app.replay.rerun import Changes, as_request
-from app.service import Service
-from domain.errors import InvalidRequestError, PreviousResponseNotFoundError
-from domain.events import ResponseCreated
-from domain.request import TurnRequest
 from tests.app.services import asked, running
 from tests.domain.stories import CREATED
+from turnlog.adapters.openai.request import decode_request
+from turnlog.app.http.service import Service
+from turnlog.domain.errors import InvalidRequestError, PreviousResponseNotFoundError
+from turnlog.domain.events import ResponseCreated
+from turnlog.domain.request import TurnRequest
+from turnlog.domain.rerun import Changes, as_request
 
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}
 RICH: dict[str, Any] = {

@@ -4,10 +4,10 @@ from random import Random
 
 import msgspec
 
-from adapters.openai.request import decode_request
-from domain.errors import InvalidRequestError
-from domain.request import TurnRequest
 from tests.fuzz.bodies import raw_body
+from turnlog.adapters.openai.request import decode_request
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.request import TurnRequest
 
 LONGEST_SENTENCE = 2_000
 

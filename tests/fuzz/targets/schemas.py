@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from adapters.guides import MOST_BYTES, checked
-from domain.errors import InvalidRequestError
-from domain.ports import JsonGuide
-from domain.tools import Json
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.ports import JsonGuide
+from turnlog.domain.schemas import MOST_BYTES, checked
+from turnlog.domain.tools import Json
 
 _KEYS = ("type", "properties", "items", "anyOf", "enum", "$ref", "$defs", "pattern", "required", "a")
 _TEXTS = ("object", "#", "#/$defs/a", "^(a+)+$", "a" * 1_000)

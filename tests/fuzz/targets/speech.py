@@ -3,11 +3,11 @@
 from functools import partial
 from types import SimpleNamespace
 
-from adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
-from adapters.mlx.speech import Shape, Speech
-from adapters.mlx.toolparse import CallParser, read_forced
-from domain.ports import ReasoningChunk, TextChunk
 from tests.fuzz.pieces import cut, text_of
+from turnlog.adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
+from turnlog.adapters.mlx.speech import Shape, Speech
+from turnlog.adapters.mlx.toolparse import CallParser, read_forced
+from turnlog.domain.ports import ReasoningChunk, TextChunk
 
 MARKERS: Markers = {
     ANSWER: (("<think>", THINKING), ("</think>", ANSWER), ("<tool_call>", CALL)),

@@ -1,7 +1,7 @@
 """Target: structural tags. However a text is cut, the same of it is visible, and no tag ever is."""
 
-from domain.tags import STRUCTURAL_TAGS, Eraser, TagBuffer, overlap
 from tests.fuzz.pieces import cut, text_of
+from turnlog.domain.tags import STRUCTURAL_TAGS, Eraser, TagBuffer, overlap
 
 
 def one(given: bytes) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import mlx_lm.tool_parsers
 
-from adapters.mlx.toolparse import CallParser, read_forced
-from domain.ports import EngineCall
-from domain.tools import Tool
 from tests.fuzz.pieces import text_of
+from turnlog.adapters.mlx.toolparse import CallParser, read_forced
+from turnlog.domain.ports import EngineCall
+from turnlog.domain.tools import Tool
 
 NAMES = sorted(module.name for module in iter_modules(mlx_lm.tool_parsers.__path__))
 WORDS = (

@@ -1,0 +1,42 @@
+"""What the HTTP layer and the server ask: the use cases of one running service."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from turnlog.app.access import Access
+from turnlog.app.audit.reading import Audit
+from turnlog.app.models import Models
+from turnlog.app.operations.health import Health
+from turnlog.app.operations.metrics import Metrics
+from turnlog.app.replay import Replays
+from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.quotas import Quotas
+from turnlog.app.turns.retrieval import Readings
+
+
+@dataclass(frozen=True)
+class Service:
+    """The use cases, wired by the composition root.
+
+    Args:
+        heartbeat_s: after how many seconds of silence a stream gives a sign of life.
+        recover: ends the turns that an earlier process lost; to be done before any turn begins.
+        sweep, tidy: remove expired content, and expired warm caches, until they are cancelled.
+        announce: tells other programs the address that this service answers on.
+    """
+
+    models: Models
+    metrics: Metrics
+    turns: Turns
+    replays: Replays
+    readings: Readings
+    audit: Audit
+    health: Health
+    access: Access
+    quotas: Quotas
+    heartbeat_s: float
+    recover: Callable[[], Awaitable[int]]
+    sweep: Callable[[], Coroutine[Any, Any, None]]
+    tidy: Callable[[], Coroutine[Any, Any, None]]
+    announce: Callable[[str], None]

@@ -1,0 +1,330 @@
+"""The models of a server: declared by name, loaded at the first request, swapped and unloaded at run time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+from typing import Literal
+
+from msgspec import Struct
+
+from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
+from turnlog.app.models.gate import Gate
+from turnlog.app.models.lane import Lane, Yielding
+from turnlog.app.models.loading import Loading, LoadRecord, Suspends
+from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.registry import Binding, Lease, Registry
+from turnlog.app.models.waiting import Leavable, entered
+from turnlog.domain.errors import BindingChangedError, ModelNotFoundError, ModelUnavailableError
+from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
+
+State = Literal["declared", "loading", "resident"]
+
+
+class ModelEntry(Struct, frozen=True, kw_only=True):
+    """A model as a list shows it; `aliases` are the other names that mean the same.
+
+    `capacity` is how many turns it runs at once, 1 as long as that is not known.
+    """
+
+    name: str
+    state: State
+    registered_s: int
+    instance_id: int | None
+    weight_bytes: int
+    aliases: tuple[str, ...]
+    capacity: int
+    active_turns: int
+    queued_turns: int
+
+
+class Models:
+    """Names, and the models they mean now. Call it on the event loop only.
+
+    Args:
+        declared: what can be served, by name; names of equal sources share one model.
+        max_waiting: how many requests may wait for one model; None for no limit (R-040).
+        wait_s: how long a load waits for memory.
+    """
+
+    def __init__(
+        self,
+        declared: Mapping[str, ModelSource],
+        *,
+        max_waiting: int | None,
+        memory: Memory,
+        wait_s: float,
+        idle: Suspends,
+        clock: Clock,
+    ) -> None:
+        self._declared = dict(declared)
+        self._means = dict(declared)
+        self._clock = clock
+        self._wait_s = wait_s
+        self._declared_s = clock.now_ms() // 1000
+        self._asking: Counter[str] = Counter()
+        self._swaps: Counter[ModelSource] = Counter()
+        self._cold = ColdAdmissions(max_waiting)
+        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting))
+        self.memory = memory
+        self.gate = Gate()
+        self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
+        self._shrink_warm: Callable[[int], int] = lambda _: 0
+        self._on_unload: Callable[[InferenceEngine], None] = lambda _: None
+        memory.reclaim_by(self._reclaim)
+
+    # ── what a request does ──
+
+    def admit(self, name: str, *, yields: bool = False) -> Entry:
+        """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
+
+        Args:
+            yields: whether it lets all other requests go first; it is then never refused.
+
+        Raises:
+            ModelNotFoundError: no such model is declared; the error lists those that are.
+            QueueFullError: as many requests as may are waiting for it.
+        """
+        self._require(name)
+        binding = self.registry.find(name)
+        admission: Admission = Yielding()
+        if not yields:
+            admission = binding.lane.permit() if binding else self._cold.admit(name)
+        return Entry(admission, partial(self._lease, name), self.memory.look_again)
+
+    async def _lease(self, name: str) -> Lease:
+        self._asking[name] += 1
+        try:
+            while self.registry.find(name) is None:
+                await self._load(self._means[name], name, label="responses")
+            return self.registry.lease(name)
+        finally:
+            self._asking[name] -= 1
+
+    @asynccontextmanager
+    async def seat(self, entry: Entry, most_tokens: int) -> AsyncIterator[Claim]:
+        """Run inside it: a place in the lane, a pass of the gate and memory for the turn's tokens (R-057).
+
+        Args:
+            most_tokens: how many tokens the turn can come to hold.
+
+        Yields:
+            The claim on that memory.
+
+        Raises:
+            BindingChangedError: the name means another model by now (R-139).
+            ModelUnavailableError: other turns left no memory in time.
+        """
+        lease, held = entry.lease, list[Leavable]()
+        try:
+            held.append(await entered(partial(lease.lane.place, entry.permit)))
+            if not lease.holds:
+                raise BindingChangedError(lease.name, "while the request was queued")
+            held.append(await entered(self.gate.read))
+            kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
+            claim = await self._running_memory(kv_bytes)
+            held.append(claim)
+            yield claim
+        finally:
+            for each in reversed(held):
+                each.leave()
+
+    async def _running_memory(self, kv_bytes: int) -> Claim:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await entered(partial(self.memory.ask, "running", kv_bytes))
+        except TimeoutError:
+            raise ModelUnavailableError(
+                f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
+            ) from None
+
+    def window_tokens(self, engine: InferenceEngine) -> int | None:
+        """The context window, or what of it the memory budget has room for beside the weights."""
+        info, budget_bytes = engine.info, self.memory.budget_bytes
+        if budget_bytes is None or not info.kv_bytes_per_token:
+            return info.context_window_tokens
+        room_tokens = max(1, (budget_bytes - info.weight_bytes) // info.kv_bytes_per_token)
+        return min(info.context_window_tokens or room_tokens, room_tokens)
+
+    # ── what an operator does ──
+
+    def listed(self) -> list[ModelEntry]:
+        """Every declared model, in the order of declaration."""
+        return [self.entry(name) for name in self._declared]
+
+    def entry(self, name: str) -> ModelEntry:
+        """One declared model.
+
+        Raises:
+            ModelNotFoundError: no such model is declared.
+        """
+        self._require(name)
+        binding, source = self.registry.find(name), self._means[name]
+        state: State = "loading" if self._loading.is_loading(source) else "declared"
+        counts = binding.lane.counts if binding else None
+        return ModelEntry(
+            name=name,
+            state="resident" if binding else state,
+            registered_s=binding.names[name] if binding else self._declared_s,
+            instance_id=binding.instance_id if binding else None,
+            weight_bytes=binding.engine.info.weight_bytes if binding else source.weight_bytes,
+            aliases=tuple(other for other in self._names_of(source) if other != name),
+            capacity=binding.lane.capacity if binding else 1,
+            active_turns=counts.active if counts else 0,
+            queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
+        )
+
+    async def load(self, name: str) -> ModelEntry:
+        """Have a declared model in memory.
+
+        Raises:
+            ModelNotFoundError: no such model is declared.
+            EngineError, ModelUnavailableError: it could not be loaded.
+        """
+        self._require(name)
+        # Once: if it has to go again at once, two operators would take turns for ever.
+        if self.registry.find(name) is None:
+            await self._load(self._means[name], name, label="operator")
+        return self.entry(name)
+
+    async def unload(self, name: str) -> ModelEntry:
+        """Free the memory of what `name` means, under all its names; the next request loads it again.
+
+        Running turns end first: if there are any, this does not wait for them.
+
+        Raises:
+            ModelNotFoundError: no such model is declared.
+        """
+        self._require(name)
+        if (binding := self.registry.find(name)) and (freed := self._unload(binding)):
+            # A caller that is cut short must not take the clean-up away.
+            await asyncio.shield(freed)
+        return self.entry(name)
+
+    async def swap(self, name: str, to: str) -> ModelEntry:
+        """Let `name` mean the model that was declared as `to`; there is no moment at which it means none.
+
+        Turns that run on the old model end on it; what waits for it is told that the model has changed.
+
+        Raises:
+            ModelNotFoundError: one of the two is not declared.
+            EngineError, ModelUnavailableError: the new one could not be loaded; nothing has changed.
+        """
+        self._require(name)
+        self._require(to)
+        source = self._declared[to]
+        self._swaps[source] += 1
+        try:
+            while (engine := self._loading.engine(source)) is None:
+                await self._load(source, to, label="operator")
+            old = self.registry.find(name)
+            self._means[name] = source
+            self._bind(name, engine)
+        finally:
+            self._swaps[source] -= 1
+            self._free_if_unused(source)
+        if old and not old.names:
+            self._unload(old)
+        return self.entry(name)
+
+    # ── what others ask ──
+
+    def put(self, name: str, engine: InferenceEngine) -> None:
+        """Serve an engine that is in memory already under a declared name."""
+        self._loading.put(self._means[name], engine)
+        self._bind(name, engine)
+
+    def resident(self) -> list[Binding]:
+        """The models in memory that a name means, once each."""
+        return self.registry.bindings()
+
+    def engine(self, name: str) -> InferenceEngine:
+        """The engine that `name` means now.
+
+        Raises:
+            ModelNotFoundError: none is loaded for it.
+        """
+        if binding := self.registry.find(name):
+            return binding.engine
+        raise ModelNotFoundError(name, self._declared)
+
+    @property
+    def load_records(self) -> list[LoadRecord]:
+        """How the latest loads went, the oldest first."""
+        return list(self._loading.records)
+
+    def give_up_first(
+        self, shrink_warm: Callable[[int], int], on_unload: Callable[[InferenceEngine], None]
+    ) -> None:
+        """Say what is given up before a model is.
+
+        Args:
+            shrink_warm: gives up warm caches, that many bytes of them if there are; how many it gave up.
+            on_unload: told of an engine that is about to be closed, so that nothing of it is kept.
+        """
+        self._shrink_warm, self._on_unload = shrink_warm, on_unload
+
+    def close(self) -> None:
+        """Close every engine."""
+        self._loading.close()
+
+    # ── inside ──
+
+    def _require(self, name: str) -> None:
+        if name not in self._declared:
+            raise ModelNotFoundError(name, self._declared)
+
+    def _names_of(self, source: ModelSource) -> list[str]:
+        return [name for name, means in self._means.items() if means == source]
+
+    async def _load(self, source: ModelSource, name: str, *, label: str) -> None:
+        def bind_all(engine: InferenceEngine) -> None:
+            for each in self._names_of(source):
+                self._bind(each, engine)
+            self._free_if_unused(source)
+
+        # An alias, or a model that was unloaded while turns still run on it, is there already (R-065).
+        if engine := self._loading.engine(source):
+            bind_all(engine)
+        else:
+            await self._loading.load(source, name, label=label, loaded=bind_all)
+
+    def _bind(self, name: str, engine: InferenceEngine) -> None:
+        binding = self.registry.bind(name, engine, now_s=self._clock.now_ms() // 1000)
+        self._cold.publish(name, binding.lane)
+
+    def _unload(self, binding: Binding) -> "asyncio.Task[None] | None":
+        """Let no name mean the model, and free it; None if that has to wait for the requests that hold it."""
+        for name in list(binding.names):
+            self.registry.unbind(name)
+        begun: list[asyncio.Task[None]] = []
+        self.registry.when_unleased(binding, lambda: begun.append(self._free(binding.engine)))
+        return begun[0] if begun else None
+
+    def _free_if_unused(self, source: ModelSource) -> None:
+        """Free what was loaded for nobody: its names have come to mean other models meanwhile."""
+        engine = self._loading.engine(source)
+        if engine and not self._swaps[source] and not self.registry.is_used(engine):
+            self._free(engine)
+
+    def _free(self, engine: InferenceEngine) -> "asyncio.Task[None]":
+        self._on_unload(engine)
+        return self._loading.unload(engine)
+
+    def _reclaim(self, missing_bytes: int) -> int:
+        """Give up warm caches, then idle models, the longest unused first; what is missing even so."""
+        missing_bytes -= self._loading.unloading_bytes
+        if missing_bytes > 0:
+            missing_bytes -= self._shrink_warm(missing_bytes)
+        for binding in sorted(self.resident(), key=lambda each: each.last_use):
+            if missing_bytes > 0 and self._is_idle(binding):
+                missing_bytes -= binding.engine.info.weight_bytes
+                self._unload(binding)
+        return missing_bytes
+
+    def _is_idle(self, binding: Binding) -> bool:
+        waiting = chain(binding.lane.counts, (self._asking[name] for name in binding.names))
+        swapped_in = any(self._loading.engine(source) is binding.engine for source in +self._swaps)
+        return bool(binding.names) and not (binding.leases or any(waiting) or swapped_in)

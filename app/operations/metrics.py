@@ -1,0 +1,160 @@
+"""What happens on this server in numbers, for Prometheus (docs/operations.md lists them).
+
+What concerns a turn is read from its events, so that the metrics and the log agree. What is so at this very
+moment is asked of the living objects when the metrics are read. Labels are names of models, states and
+codes, never an owner, an id or anything a client wrote.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import NamedTuple, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from turnlog.app.models.memory import Memory, Use
+from turnlog.app.models.service import ModelEntry, State
+from turnlog.app.turns.pending import Sizes
+from turnlog.domain.events import TurnFailed
+from turnlog.domain.ports import JournalLoad
+from turnlog.domain.response import Response, api_status
+
+_TURN_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
+_WAIT_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_WRITE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1, 5, 30, 60)
+_LAG_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+_TOKENS_PER_S = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500)
+
+
+class WarmSize(NamedTuple):
+    """How many warm caches there are, and how much memory they take."""
+
+    entries: int
+    size_bytes: int
+
+
+class Sources(NamedTuple):
+    """The living objects that are asked whenever the metrics are read, on the event loop."""
+
+    models: Callable[[], Iterable[ModelEntry]]
+    pending: Callable[[], Sizes]
+    load: JournalLoad
+    memory: Memory
+    warm: Callable[[], WarmSize]
+
+
+class Metrics:
+    """The metrics of one service, in a registry of its own. Any thread may count, the event loop reads."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._registry = registry = CollectorRegistry()
+        registry.register(_Now(sources))
+
+        def counter(name: str, told: str, *labels: str) -> Counter:
+            return Counter(f"turnlog_{name}", told, labels, registry=registry)
+
+        def histogram(name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"turnlog_{name}", told, labels, registry=registry, buckets=buckets)
+
+        self._turns = counter("turns", "Turns that ended.", "model", "state", "reason")
+        self._input = counter("input_tokens", "Prompt tokens of ended turns.", "model")
+        self._cached = counter("cached_tokens", "Those of them that a warm cache saved.", "model")
+        self._output = counter("output_tokens", "Tokens that ended turns wrote.", "model")
+        self._cache = counter("cache", "Turns that reached the engine, by their cache.", "model", "class")
+        self._refusals = counter("refusals", "Requests that were refused, by error code.", "code")
+        self._store_failures = counter("store_failures", "Writes that failed, by error code.", "code")
+        self._queue = histogram("queue_seconds", "Accepted until in the lane.", _WAIT_S, "model")
+        self._first = histogram("first_token_seconds", "In the lane until a token.", _WAIT_S, "model")
+        self._rate = histogram("decode_tokens_per_second", "After the first.", _TOKENS_PER_S, "model")
+        self._turn = histogram("turn_seconds", "Accepted until ended.", _TURN_S, "model", "state")
+        self._write = histogram("store_write_seconds", "Handed over until durable.", _WRITE_S)
+        self._lag = histogram("loop_lag_seconds", "How late a timer of the event loop fired.", _LAG_S)
+
+    def turn_ended(self, response: Response) -> None:
+        """Count a turn; to be called once, when its last event has been recorded."""
+        created, started, ended = response.created, response.started, response.ended
+        assert ended, f"{created.response_id} has not ended"
+        model, state = created.model, api_status(response)
+        reason = ended.reason if isinstance(ended, TurnFailed) else ""
+        self._turns.labels(model, state, reason).inc()
+        self._turn.labels(model, state).observe((ended.at_ms - created.at_ms) / 1000)
+        # One that was stopped in the queue waited, too.
+        self._queue.labels(model).observe(((started or ended).at_ms - created.at_ms) / 1000)
+        if started:
+            self._cache.labels(model, started.cache_class).inc()
+        self._input.labels(model).inc(ended.usage.input_tokens)
+        self._cached.labels(model).inc(ended.usage.cached_tokens or 0)
+        self._output.labels(model).inc(ended.usage.output_tokens)
+        if ended.timing.first_token_ms is not None:
+            self._first.labels(model).observe(ended.timing.first_token_ms / 1000)
+        if ended.timing.decode_tokens_per_s is not None:
+            self._rate.labels(model).observe(ended.timing.decode_tokens_per_s)
+
+    def refused(self, code: str) -> None:
+        """Count a request that was refused with this error code."""
+        self._refusals.labels(code).inc()
+
+    def written(self, seconds: float) -> None:
+        """Count a write that became durable so long after it was handed over."""
+        self._write.observe(seconds)
+
+    def write_failed(self, code: str) -> None:
+        """Count a write that failed with this error code."""
+        self._store_failures.labels(code).inc()
+
+    def loop_lagged(self, seconds: float) -> None:
+        """Count a timer of the event loop that fired so late."""
+        self._lag.observe(seconds)
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in a format that an `Accept` header allows, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+class _Now:
+    """Gauges of what is so at this moment."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask the living objects."""
+        models = list(self._sources.models())
+        states = Tally(model.state for model in models)
+        used = self._sources.memory.used
+        yield _gauges("models", "Models by state.", "state", {each: states[each] for each in get_args(State)})
+        running = {each.name: each.active_turns for each in models}
+        yield _gauges("active_turns", "Turns that have their place.", "model", running)
+        waiting = {each.name: each.queued_turns for each in models}
+        yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
+        yield _gauges(
+            "memory_bytes", "Memory in use, by what for.", "use", {each: used[each] for each in get_args(Use)}
+        )
+        for name, (told, value) in self._unlabelled().items():
+            yield GaugeMetricFamily(f"turnlog_{name}", told, value=value)
+
+    def _unlabelled(self) -> dict[str, tuple[str, float]]:
+        sources = self._sources
+        sizes, warm, budget_bytes = sources.pending(), sources.warm(), sources.memory.budget_bytes
+        return {
+            "memory_budget_bytes": (
+                "What may be in use together.",
+                inf if budget_bytes is None else budget_bytes,
+            ),
+            "warm_entries": ("Warm caches.", warm.entries),
+            "warm_bytes": ("Memory of the warm caches.", warm.size_bytes),
+            "pending_writes": ("Commits whose write is under way.", sizes.writes),
+            "wedged_writes": ("Commits whose write is past its hard limit.", sizes.markers),
+            "store_queued_bytes": ("What waits for the store, in memory.", sources.load.queued_bytes),
+            "store_oldest_wait_seconds": ("How long the oldest has waited.", sources.load.oldest_queued_s()),
+        }
+
+
+def _gauges(name: str, told: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"turnlog_{name}", told, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family

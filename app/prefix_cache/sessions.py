@@ -1,0 +1,135 @@
+"""What a turn has to do with the warm caches: which it starts from, and what it leaves (section 8)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from turnlog.app.prefix_cache.pool import LEAST_SHARED_TOKENS, Scope, WarmCache, WarmPool
+from turnlog.app.prefix_cache.prints import KeyPrints
+from turnlog.domain.conversation import Answers
+from turnlog.domain.events import CacheClass
+from turnlog.domain.ports import CacheHandle, Clock, InferenceEngine, Prompt
+from turnlog.domain.tokens import TokenIds
+
+SWEEP_S = 30.0
+"""How often expired caches are looked for, so that an idle server gives their memory back (R-101)."""
+
+
+class Session(NamedTuple):
+    """One turn's side of the pool: the names it may ask by, and what was found when it was accepted (R-243).
+
+    `key` is a fingerprint; it is None when a previous response is continued (R-093).
+    """
+
+    scope: Scope
+    previous_response_id: str | None
+    key: str | None
+    instructions: str | None
+    cache_class: CacheClass
+
+
+class Sessions:
+    """The warm caches of a server, as turns use them. Event loop only.
+
+    Args:
+        ttl_s: how long a cache is kept after the turn that made it (R-101).
+        on_expiry: called when caches have expired while nobody asked for any.
+    """
+
+    def __init__(
+        self,
+        pool: WarmPool,
+        prints: KeyPrints,
+        clock: Clock,
+        *,
+        ttl_s: float,
+        on_expiry: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.pool = pool
+        self._prints = prints
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._on_expiry = on_expiry
+
+    def scope(self, owner: str, salt: str | None, engine: InferenceEngine) -> Scope:
+        """Whose caches a request may use."""
+        return Scope(owner, self._prints.salt(salt), engine)
+
+    def answers(self, scope: Scope) -> Answers:
+        """The answers that the caches of a scope hold; a client that echoes one means these very ids."""
+        return self.pool.answers(scope, self._clock.now_ms())
+
+    def open(
+        self, scope: Scope, *, previous_response_id: str | None, key: str | None, instructions: str | None
+    ) -> Session:
+        """Look up what a turn that was accepted by every gate may start from (R-090 … R-093, R-102).
+
+        Args:
+            key: the request's raw `prompt_cache_key`; not looked at if a response is continued (R-093).
+            instructions: the effective ones.
+        """
+        printed = None if previous_response_id else self._prints.key(key)
+        session = Session(scope, previous_response_id, printed, instructions, "fresh")
+        named = self._named(session)
+        if previous_response_id:
+            return session._replace(cache_class="hit" if named else "cold_replay")
+        return session._replace(cache_class="prefix_hit" if named else "fresh")
+
+    def warm_for(self, session: Session, prompt: Prompt) -> CacheHandle | None:
+        """The handle to submit the prompt with, in the same step: it may be dropped afterwards."""
+        best = self.pool.best(session.scope, prompt, self._named(session), self._clock.now_ms())
+        return best and best.handle
+
+    def adopt(
+        self,
+        session: Session,
+        response_id: str,
+        handle: CacheHandle,
+        *,
+        ids: TokenIds,
+        answers: Answers,
+    ) -> None:
+        """Keep what a committed turn has read and written (R-104).
+
+        Args:
+            ids: all of it.
+            answers: those of the conversation whose ids are known, this turn's among them.
+        """
+        self.pool.put(
+            WarmCache(
+                scope=session.scope,
+                handle=handle,
+                ids=ids,
+                filed={response_id: session.instructions},
+                keys={(session.key, session.instructions): None} if session.key else {},
+                answers=answers,
+                expires_ms=self._expiry_ms(),
+            )
+        )
+
+    def keep_prefill(self, session: Session, handle: CacheHandle, prompt: Prompt) -> None:
+        """Keep what a cancelled turn has read, so that another try does not begin again (D-28)."""
+        read = session.scope.engine.common_prefix(handle, prompt)
+        if read < LEAST_SHARED_TOKENS:  # it has no name, so it would never be used
+            session.scope.engine.drop(handle)
+            return
+        self.pool.put(
+            WarmCache(scope=session.scope, handle=handle, ids=prompt.ids[:read], expires_ms=self._expiry_ms())
+        )
+
+    async def sweep(self) -> None:
+        """Drop expired caches until cancelled."""
+        while True:
+            await asyncio.sleep(min(SWEEP_S, self._ttl_s))
+            if self.pool.expire(self._clock.now_ms()):
+                self._on_expiry()
+
+    def _named(self, session: Session) -> WarmCache | None:
+        scope, previous_id, key, instructions, _ = session
+        now_ms = self._clock.now_ms()
+        if previous_id:
+            return self.pool.filed_under(scope, previous_id, instructions, now_ms)
+        return self.pool.keyed(scope, key, instructions, now_ms) if key else None
+
+    def _expiry_ms(self) -> int:
+        return self._clock.now_ms() + round(self._ttl_s * 1000)

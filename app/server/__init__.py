@@ -1,0 +1,1 @@
+"""The composition root, and the server it makes."""

@@ -1,0 +1,204 @@
+"""The composition root: the one place that knows which adapters a server is made of."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+
+from turnlog.adapters.eventstore.journal import SqliteEventJournal
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.reader import SqliteEventReader
+from turnlog.adapters.eventstore.redaction import withheld
+from turnlog.adapters.eventstore.store import open_memory, open_sqlite
+from turnlog.adapters.keys import KeyFile, KeyRing
+from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.system import SystemClock, SystemIds
+from turnlog.app.access import Access
+from turnlog.app.audit.reading import Audit
+from turnlog.app.http.service import Service
+from turnlog.app.models import Models
+from turnlog.app.models.idle import IdleSweeper
+from turnlog.app.models.memory import Memory
+from turnlog.app.operations.health import Health
+from turnlog.app.operations.measured_journal import MeasuredJournal
+from turnlog.app.operations.metrics import Metrics, Sources, WarmSize
+from turnlog.app.operations.observer import Observer
+from turnlog.app.prefix_cache import Sessions, WarmPool
+from turnlog.app.prefix_cache.prints import KeyPrints
+from turnlog.app.replay import Replays
+from turnlog.app.server.engines import memory_budget_bytes
+from turnlog.app.settings import Settings, idle_delay_s, most_waiting
+from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.chains import Chains
+from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.pending import PendingWrites
+from turnlog.app.turns.persistence import PendingAppends, Persistence
+from turnlog.app.turns.quotas import Quotas
+from turnlog.app.turns.recovery import recover
+from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.run import Limits
+from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
+
+log = logging.getLogger("turnlog")
+
+
+def assemble(
+    settings: Settings,
+    sources: Mapping[str, ModelSource],
+    resources: ExitStack,
+    wrap_journal: Callable[[EventJournal], EventJournal] = lambda journal: journal,
+) -> Service:
+    """Wire a service of these models and the store the settings name. Call it on the event loop.
+
+    Args:
+        resources: closes what was opened, in the right order, when it is left.
+        wrap_journal: puts something between the turns and their journal, such as a fault.
+
+    Raises:
+        StorageError: the store cannot be opened, or its keys cannot be read.
+    """
+    lock = _lock(settings, resources)
+    journal, reader = _store(settings, resources)
+    clock = SystemClock()
+    live: dict[str, LiveTurn] = {}
+    pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
+    models, sessions, idle = _model_floor(settings, sources, resources, clock)
+    metrics = _metrics(models, sessions, pending, journal, clock)
+    measured = MeasuredJournal(wrap_journal(journal), metrics)
+    turns = Turns(
+        models=models,
+        chains=Chains(reader, live, pending, clock, max_length=settings.max_chain_length),
+        live=live,
+        persistence=Persistence(measured, pending, models.registry, live, clock),
+        reader=reader,
+        load=journal,
+        clock=clock,
+        ids=SystemIds(clock),
+        new_framer=Framer,
+        boot_id=str(uuid.uuid4()),
+        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
+        sessions=sessions,
+        observer=Observer(metrics, idle),
+        strict=settings.durability == "strict",
+    )
+    return Service(
+        models=models,
+        replays=Replays(turns, models, reader, live, clock),
+        metrics=metrics,
+        turns=turns,
+        readings=Readings(reader, live, pending, clock),
+        audit=Audit(reader, clock, withheld),
+        health=Health(models, reader, journal),
+        access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
+        quotas=_quotas(settings, live),
+        heartbeat_s=settings.heartbeat_s,
+        recover=partial(recover, journal, reader, clock),
+        tidy=sessions.sweep,
+        sweep=partial(sweep, journal, live, clock),
+        announce=lock.describe if lock else lambda _: None,
+    )
+
+
+def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal, SqliteEventReader]:
+    """The log: what writes it, and what reads it.
+
+    Raises:
+        StorageError: it cannot be opened.
+    """
+    if settings.in_memory:
+        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
+    else:
+        journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
+    resources.callback(journal.close)
+    resources.callback(reader.close)
+    return journal, reader
+
+
+def _model_floor(
+    settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
+) -> tuple[Models, Sessions, IdleSweeper]:
+    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+    idle = IdleSweeper(
+        lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
+    )
+    resources.callback(idle.close)
+    budget_bytes = memory_budget_bytes(settings)
+    models = Models(
+        sources,
+        max_waiting=most_waiting(settings),
+        memory=Memory(budget_bytes),
+        wait_s=settings.memory_wait_s,
+        idle=idle,
+        clock=clock,
+    )
+    resources.callback(models.close)
+    pool = WarmPool(
+        models.memory,
+        most_entries=settings.warm_entries,
+        most_bytes=budget_bytes // 4 if settings.warm_bytes is None else settings.warm_bytes,
+    )
+    models.give_up_first(pool.shrink, pool.forget)
+    sessions = Sessions(
+        pool,
+        KeyPrints(),
+        clock,
+        ttl_s=settings.warm_ttl_s,
+        # The engines' pools were drained before, while these caches were still held.
+        on_expiry=lambda: _release_memory(models),
+    )
+    return models, sessions, idle
+
+
+def _metrics(
+    models: Models, sessions: Sessions, pending: PendingAppends, load: JournalLoad, clock: Clock
+) -> Metrics:
+    """The metrics, and where those are looked up that are no counts of what has happened."""
+    return Metrics(
+        Sources(
+            models=models.listed,
+            pending=lambda: pending.sizes(now_ms=clock.now_ms()),
+            load=load,
+            memory=models.memory,
+            warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
+        )
+    )
+
+
+def _quotas(settings: Settings, live: Mapping[str, LiveTurn]) -> Quotas:
+    return Quotas(
+        live,
+        max_queued=settings.max_queued_turns_per_owner,
+        max_streams=settings.max_streams_per_owner,
+    )
+
+
+def _owner(turn: LiveTurn | None) -> str | None:
+    return turn.response.created.owner if turn else None
+
+
+def key_file(settings: Settings) -> KeyFile | None:
+    """Where the keys of the log are kept; None if the log is in memory, which has none."""
+    return None if settings.in_memory else KeyFile(settings.db)
+
+
+def _lock(settings: Settings, resources: ExitStack) -> StoreLock | None:
+    """The lock on the store's file; None if the store is in memory.
+
+    Raises:
+        StorageError: another server has it.
+    """
+    if settings.in_memory:
+        return None
+    lock = StoreLock(settings.db)
+    resources.callback(lock.close)
+    return lock
+
+
+def _release_memory(models: Models) -> None:
+    """Have every engine give back the memory that it holds for later use."""
+    for binding in models.resident():
+        binding.engine.release_memory()

@@ -1,0 +1,86 @@
+"""The models that the settings declare: where each comes from, and whether it fits. Nothing is loaded here.
+
+Beside `app.bootstrap` the other half of the composition root: it names the engines.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from turnlog.adapters.scripted.source import ScriptedSource
+from turnlog.adapters.system import physical_memory_bytes
+from turnlog.app.settings import Settings, SettingsError, parse_models
+from turnlog.domain.ports import ModelSource
+
+log = logging.getLogger("turnlog")
+
+DEFAULT_MODEL = "smollm2"
+SCRIPTED_MODEL = "scripted"
+
+Progress = Callable[[str, float], None]
+"""Told what is being prepared and how much of it is done, 0 … 1."""
+
+
+def pull_default_model(cache: Path, progress: Progress) -> Path:
+    """The folder of the embedded default model below `cache`, made at the first call.
+
+    Raises:
+        EngineError: it could not be fetched or prepared; the sentence says what to do.
+    """
+    from turnlog.adapters.mlx import smollm2
+
+    return smollm2.prepare(cache / "models", progress)
+
+
+def declare_models(settings: Settings, progress: Progress, resources: ExitStack) -> dict[str, ModelSource]:
+    """What the settings name, by the name it is served under. Nothing is loaded yet.
+
+    Args:
+        resources: ends what the models share when it is left, after everything else.
+
+    Raises:
+        EngineError: a model or script cannot be used.
+        SettingsError: the settings contradict each other, or a model is larger than the memory budget.
+    """
+    sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress, resources)
+    budget_bytes = memory_budget_bytes(settings)
+    for name, source in sources.items():
+        if source.weight_bytes > budget_bytes:
+            raise SettingsError(
+                f"the model '{name}' takes about {source.weight_bytes:,} bytes and the memory budget is "
+                f"{budget_bytes:,}; use a smaller model, or a larger TURNLOG_MEMORY_BYTES"
+            )
+    return sources
+
+
+def memory_budget_bytes(settings: Settings) -> int:
+    """What models, turns and warm caches may take together: as set, else three quarters of the memory."""
+    return settings.memory_bytes or physical_memory_bytes() * 3 // 4
+
+
+def _scripts(settings: Settings) -> dict[str, ModelSource]:
+    files = parse_models(settings.model)
+    if settings.script is not None:
+        files = {SCRIPTED_MODEL: settings.script} | files
+    if not files:
+        raise SettingsError("--engine scripted plays files: give one by --script FILE, or --model NAME=FILE")
+    return {name: ScriptedSource(path) for name, path in files.items()}
+
+
+def _folders(settings: Settings, progress: Progress, resources: ExitStack) -> dict[str, ModelSource]:
+    if settings.script is not None:
+        raise SettingsError("--script is played by --engine scripted only")
+    # Late, because loading mlx takes a second that scripted servers and reading commands need not wait.
+    from turnlog.adapters.mlx.fingerprint import FileHashes
+    from turnlog.adapters.mlx.runtime import slow_because
+    from turnlog.adapters.mlx.source import MlxSource
+    from turnlog.adapters.mlx.thread import EngineThread
+
+    if reason := slow_because():
+        log.warning("%s", reason)
+    folders = parse_models(settings.model) or {DEFAULT_MODEL: pull_default_model(settings.cache, progress)}
+    thread = EngineThread()
+    resources.callback(thread.close)
+    hashes = FileHashes(settings.cache)
+    return {name: MlxSource(folder, thread, hashes) for name, folder in folders.items()}

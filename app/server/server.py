@@ -1,0 +1,171 @@
+"""Runs a service on uvicorn, from the open socket to the last written event."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import uvicorn
+
+from turnlog.adapters.keys import KeyFile
+from turnlog.adapters.uvicorn import ConnectionLimits, within
+from turnlog.app.http.application import make_application
+from turnlog.app.http.origins import is_loopback
+from turnlog.app.operations.logs import log_loop_failure
+from turnlog.app.operations.loop_lag import watch_loop
+from turnlog.app.server.bootstrap import assemble
+from turnlog.app.settings import Settings, SettingsError, drain_limit_s
+from turnlog.app.turns.accept import Turns
+from turnlog.domain.ports import ModelSource
+
+log = logging.getLogger("turnlog")
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted; the system has a bound of its own."""
+
+KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections, so that they close first and never meet a closing one."""
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        SettingsError: the address cannot be listened on, most often because it is in use.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # TCP by name: asyncio sends small frames at once (TCP_NODELAY) only on sockets that say what they are.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {reason}; choose another address by --host and --port"
+        ) from None
+    return listener
+
+
+def check_exposure(listener: socket.socket, keys: KeyFile | None) -> bool:
+    """Refuse to listen where others can reach the server while nobody needs a key (D-18).
+
+    Args:
+        keys: None for a log that has none.
+
+    Returns:
+        Whether keys are in use.
+
+    Raises:
+        SettingsError: there is no key; the sentence says how to make one.
+        StorageError: the keys cannot be read.
+    """
+    host = listener.getsockname()[0]
+    kept = keys.read() if keys else None
+    if not kept and not is_loopback(host):
+        raise SettingsError(
+            f"{host} can be reached by others, and without keys everybody is let in; make a key first by "
+            "'turnlog keys add NAME', or listen on 127.0.0.1"
+        )
+    if kept == ():
+        log.warning("No key is left: nobody is let in until 'turnlog keys add NAME' has made one.")
+    return kept is not None
+
+
+def url(listener: socket.socket) -> str:
+    """The address of a listening socket as clients write it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    settings: Settings,
+    sources: Mapping[str, ModelSource],
+    listener: socket.socket,
+    ready: Callable[[], None],
+) -> None:
+    """Serve until the process is told to stop; running turns get their last frame first.
+
+    Args:
+        ready: called once requests are answered.
+
+    Raises:
+        StorageError: the store cannot be opened.
+    """
+    asyncio.get_running_loop().set_exception_handler(log_loop_failure)
+    with ExitStack() as resources:
+        service = assemble(settings, sources, resources)
+        await service.recover()
+        for beside in (service.sweep(), service.tidy(), watch_loop(service.metrics.loop_lagged)):
+            resources.callback(asyncio.create_task(beside).cancel)
+        config = uvicorn.Config(
+            make_application(service, settings),
+            http=within(connection_limits(settings)),
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            # A request that follows another on its connection must not log under the other's response id.
+            reset_contextvars=True,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
+        )
+
+        def listening() -> None:
+            service.announce(url(listener))
+            ready()
+
+        server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
+        await server.serve(sockets=[listener])
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """What a connection may cost."""
+    return ConnectionLimits(
+        connections=settings.max_connections,
+        head_bytes=settings.max_head_bytes,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        drain_limit_s=drain_limit_s,
+    )
+
+
+class TurnlogServer(uvicorn.Server):
+    """A uvicorn server that ends the running turns before their connections, and exits with code 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
+    ) -> None:
+        super().__init__(config)
+        self._turns = turns
+        self._ready = ready
+        self._grace_s = grace_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to answer."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let every stream have its terminal frame, then close the connections (R-393)."""
+        await self._turns.shut_down(self._grace_s)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGINT and SIGTERM. uvicorn's own way ends the process by that very signal."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)

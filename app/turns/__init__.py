@@ -1,0 +1,1 @@
+"""Turns: accepted, planned, run, stored, found again."""

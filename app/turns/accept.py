@@ -1,0 +1,260 @@
+"""The use case at the heart of the service: a request is checked, accepted and set running.
+
+Everything that can refuse a turn comes first; then `ResponseCreated` says that it was accepted, and from
+there on whatever happens is an event (D-26). `app.running` takes it from here to its end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from turnlog.app.models import Entry, Lease, Models
+from turnlog.app.prefix_cache import Session, Sessions
+from turnlog.app.settings import retention_s
+from turnlog.app.turns.chains import Chains
+from turnlog.app.turns.engine_stream import Arrivals
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.persistence import Persistence
+from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
+from turnlog.app.turns.strict import StrictTurn
+from turnlog.domain.continuation import check_identity
+from turnlog.domain.conversation import Chain
+from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
+from turnlog.domain.events import ResponseCreated, Sampling
+from turnlog.domain.ids import IdKind
+from turnlog.domain.inputs import ItemReference
+from turnlog.domain.items import Item
+from turnlog.domain.owners import LOCAL_OWNER
+from turnlog.domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
+from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
+from turnlog.domain.retention import expires_at
+
+_SAMPLING_OPTIONS = (
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "top_logprobs",
+)
+
+
+class Turns:
+    """Begins turns and sees each through to its last event.
+
+    Args:
+        live: where the turns are found whose last event is not stored yet, by response id.
+        new_framer: makes the framer of one stream.
+        boot_id: names this process, so that a chain knows which one made it (R-143).
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Models,
+        chains: Chains,
+        live: dict[str, LiveTurn],
+        persistence: Persistence,
+        reader: EventReader,
+        load: JournalLoad,
+        clock: Clock,
+        ids: IdSource,
+        new_framer: Callable[[], Framer],
+        boot_id: str,
+        limits: Limits,
+        sessions: Sessions,
+        observer: TurnObserver,
+        strict: bool,
+    ) -> None:
+        self._models = models
+        self.chains = chains
+        self._live = live
+        self._persistence = persistence
+        self._reader = reader
+        self._load = load
+        self._clock = clock
+        self._ids = ids
+        self._new_framer = new_framer
+        self._boot_id = boot_id
+        self._sessions = sessions
+        self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
+        self._strict = strict
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shutting_down = False
+
+    async def begin(
+        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
+    ) -> LiveTurn:
+        """Accept a turn of `owner` and set it running.
+
+        Args:
+            yields: whether it lets all other turns of its model go first.
+
+        Raises:
+            ResponsesError: the turn is refused; nothing has been recorded.
+        """
+        asked_ms = self._clock.now_ms()
+        self._refuse_if_shutting_down()
+        entry = self._models.admit(request.model, yields=yields)
+        try:
+            return await self._begin(request, owner, entry, asked_ms)
+        except BaseException:
+            entry.release()
+            raise
+
+    async def _begin(self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int) -> LiveTurn:
+        """The rest of `begin`; the entry is the turn's when this returns."""
+        if request.store and not self._load.accepts_new:
+            raise StorageUnavailableError
+        lease = await entry.take_lease()
+        response_id = self._ids.new_id(IdKind.RESPONSE)
+        chain = await self.chains.resolve(request.previous_response_id, owner)
+        if chain:
+            self._check_model(chain, lease, exempt=request.replay_of is not None)
+        items = await self._referenced(request, owner)
+        scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
+        plan = await asyncio.to_thread(
+            make_plan,
+            lease.engine,
+            request,
+            chain,
+            items,
+            self._sessions.answers(scope),
+            window_tokens=self._models.window_tokens(lease.engine),
+            asked_ms=asked_ms,
+        )
+        self._refuse_if_shutting_down()
+        session = self._sessions.open(
+            scope,
+            previous_response_id=request.previous_response_id,
+            key=request.prompt_cache_key,
+            instructions=plan.instructions,
+        )
+        created = self._created(response_id, request, plan, owner, lease.instance_id)
+        # One number is all that the turn's last write will know of the chain (R-126, R-352).
+        expires_at_s = min(each.expires_at for each in (created, *(link.created for link in chain)))
+        return self._set_running(created, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
+
+    def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
+        """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
+
+        Args:
+            exempt: whether another model is meant, as in a replay (D-27).
+        """
+        if not lease.holds:
+            raise BindingChangedError(lease.name, "while its previous response was looked up")
+        if exempt:
+            return
+        check_identity(
+            chain[-1],
+            model=lease.name,
+            boot_id=self._boot_id,
+            instance_id=lease.instance_id,
+            fingerprint=lease.engine.info.model_fingerprint,
+        )
+
+    async def shut_down(self, grace_s: float) -> None:
+        """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
+        self._shutting_down = True
+        for turn in list(self._live.values()):
+            turn.abort("shutting_down")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                if self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._persistence.until_settled()
+
+    def _refuse_if_shutting_down(self) -> None:
+        if self._shutting_down:
+            raise ShuttingDownError
+
+    async def _referenced(self, request: TurnRequest, owner: str) -> dict[str, Item]:
+        """The owner's stored items that the request refers to, by id; those not there are left out."""
+        wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
+        if not wanted:
+            return {}
+        live = {
+            item.id: item
+            for turn in self._live.values()
+            if turn.response.created.store and turn.response.created.owner == owner
+            for item in turn.response.items
+            if item.id in wanted
+        }
+        now_s = self._clock.now_ms() // 1000
+        stored = self._reader.items(wanted - live.keys(), now_s=now_s, owner=owner)
+        return await asyncio.wrap_future(stored) | live
+
+    def _created(
+        self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
+    ) -> ResponseCreated:
+        now_ms = self._clock.now_ms()
+        return ResponseCreated(
+            at_ms=now_ms,
+            response_id=response_id,
+            model=request.model,
+            input=plan.own,
+            instructions=plan.instructions,
+            previous_response_id=request.previous_response_id,
+            sampling=self._sampling(request),
+            max_output_tokens=request.max_output_tokens,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            parallel_tool_calls=request.parallel_tool_calls,
+            text=request.text,
+            reasoning=request.reasoning,
+            truncation=request.truncation,
+            prompt_cache_key=request.prompt_cache_key,
+            cache_salt=request.cache_salt,
+            safety_identifier=request.safety_identifier,
+            max_tool_calls=request.max_tool_calls,
+            metadata=request.metadata,
+            store=request.store,
+            expires_at=expires_at(now_ms, request.retention_s, retention_s()),
+            retry_keys=request.retry_keys,
+            replay_of=request.replay_of,
+            instance_id=instance_id,
+            boot_id=self._boot_id,
+            owner=owner,
+        )
+
+    def _sampling(self, request: TurnRequest) -> Sampling:
+        """How the turn's tokens are drawn, with what was left open decided."""
+        resolved = Sampling(
+            temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
+            top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
+            seed=self._ids.new_seed() if request.seed is None else request.seed,
+        )
+        # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
+        asked = {name: getattr(request, name) for name in _SAMPLING_OPTIONS}
+        changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
+        return replace(resolved, **changed)
+
+    def _set_running(
+        self,
+        created: ResponseCreated,
+        plan: Plan,
+        entry: Entry,
+        session: Session,
+        *,
+        earliest_expiry_ms: int,
+    ) -> LiveTurn:
+        strict = (
+            StrictTurn(created, self._new_framer, self._clock) if self._strict and created.store else None
+        )
+        turn = strict or LiveTurn(created, self._new_framer())
+        turn.cache_class = session.cache_class
+        # A turn that is not to be stored leaves no event, only what its readers read (D-30).
+        written = strict.written if strict else None
+        turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
+        run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
+        self._live[turn.response.id] = turn
+        task = asyncio.create_task(run.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if turn_log is None:  # else its last write lets it go
+            task.add_done_callback(lambda _: self._live.pop(created.response_id))
+        return turn

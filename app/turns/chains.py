@@ -1,0 +1,225 @@
+"""The chain a request continues: read from the log, with patience for a write under way (section 9.2).
+
+A turn that has ended may not be in the store yet, and its client may already ask to continue it. So a
+look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says what it is otherwise.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from turnlog.app.settings import chain_write_wait_s
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.persistence import PendingAppends
+from turnlog.domain.continuation import check_chain, check_continuable
+from turnlog.domain.conversation import Chain
+from turnlog.domain.errors import (
+    ChainReadError,
+    NotFoundError,
+    PreviousResponseNotFoundError,
+    StorageTimeoutError,
+)
+from turnlog.domain.events import Recorded, ResponseCreated
+from turnlog.domain.owners import LOCAL_OWNER
+from turnlog.domain.ports import Clock, EventReader
+from turnlog.domain.response import Response, fold_stored
+
+log = logging.getLogger("turnlog")
+
+
+class Wait(Enum):
+    """What came of waiting for the write of the response that was missed."""
+
+    NO_WRITE = "no write in flight"
+    SETTLED = "settled in time"
+    TIMED_OUT = "timed out"
+
+
+class Answer(Enum):
+    """What the request is told, by its HTTP status."""
+
+    CONTINUE = 200
+    NOT_FOUND = 404
+    STORAGE_TIMEOUT = 503
+
+
+class Row(NamedTuple):
+    """One line of the table: the answer to a first miss, and the warning that goes with it."""
+
+    wait: Wait
+    found: bool | None
+    marked: bool | None
+    expired: bool | None
+    answer: Answer
+    warning: str = ""
+
+    def meets(self, *facts: object) -> bool:
+        """Whether the line is about these facts, which come in the order of its columns."""
+        cells = (self.wait, self.found, self.marked, self.expired)
+        return all(cell in (fact, ANY) for cell, fact in zip(cells, facts, strict=True))
+
+
+YES, NO, ANY = True, False, None
+FOUND, MISS = True, False
+
+FOUND_SLOW = "the write of %s is slow; the last look-up found it"
+EXPIRED = "the write of %s did not settle in time, and it has expired by now"
+TIMED_OUT = "the write of %s did not settle in time; the client may retry"
+FOUND_LATE = "the write of %s was past its hard limit and has landed"
+WEDGED = "the write of %s is past its hard limit; the client may retry"
+
+# R-124, when the first look-up missed; "later look-up" is the last of them. An error of the store is 500 at
+# any look-up (`ChainReadError`); "no store configured" cannot be. Aligned, to be read beside the table.
+# fmt: off
+TABLE = (
+    #   in flight?, wait  later look-up  live marker?  expired?  answer
+    Row(Wait.SETTLED,     FOUND,         NO,           ANY,      Answer.CONTINUE),
+    Row(Wait.SETTLED,     MISS,          NO,           ANY,      Answer.NOT_FOUND),
+    Row(Wait.SETTLED,     FOUND,         YES,          ANY,      Answer.CONTINUE,        FOUND_LATE),
+    Row(Wait.SETTLED,     MISS,          YES,          ANY,      Answer.STORAGE_TIMEOUT, WEDGED),
+    Row(Wait.TIMED_OUT,   FOUND,         ANY,          ANY,      Answer.CONTINUE,        FOUND_SLOW),
+    Row(Wait.TIMED_OUT,   MISS,          ANY,          YES,      Answer.NOT_FOUND,       EXPIRED),
+    Row(Wait.TIMED_OUT,   MISS,          ANY,          NO,       Answer.STORAGE_TIMEOUT, TIMED_OUT),
+    Row(Wait.NO_WRITE,    FOUND,         YES,          ANY,      Answer.CONTINUE,        FOUND_LATE),
+    Row(Wait.NO_WRITE,    MISS,          YES,          ANY,      Answer.STORAGE_TIMEOUT, WEDGED),
+    Row(Wait.NO_WRITE,    MISS,          NO,           ANY,      Answer.NOT_FOUND),
+)
+# fmt: on
+
+
+def decide(wait: Wait, *, found: bool, marked: bool, expired: bool) -> Row:
+    """The line of the table that is about these facts."""
+    return next(row for row in TABLE if row.meets(wait, found, marked, expired))
+
+
+class LookUp(NamedTuple):
+    """What the store had: the chain, or why it is not there."""
+
+    chain: Chain = ()
+    miss: PreviousResponseNotFoundError | None = None
+
+
+class Chains:
+    """Finds the chain behind a `previous_response_id`.
+
+    Args:
+        live: the turns that are read from memory, by response id.
+        pending: the writes of the reader's store that have not settled (R-127).
+        max_length: how many responses a chain may have (D-31).
+    """
+
+    def __init__(
+        self,
+        reader: EventReader,
+        live: Mapping[str, LiveTurn],
+        pending: PendingAppends,
+        clock: Clock,
+        *,
+        max_length: int,
+    ) -> None:
+        self._reader = reader
+        self._live = live
+        self.pending = pending
+        self._clock = clock
+        self._max_length = max_length
+
+    async def resolve(self, previous_id: str | None, owner: str = LOCAL_OWNER) -> Chain:
+        """The responses that lead up to the new turn of `owner`, oldest first; none if it starts one.
+
+        Raises:
+            PreviousResponseNotFoundError, PreviousResponseNotCompletedError, ChainTooLongError: see
+                `domain.continuation`.
+            StorageTimeoutError: the response has ended but its write has not settled; retry.
+            ChainReadError: the store failed.
+        """
+        if previous_id is None:
+            return ()
+        turn = self._live.get(previous_id)
+        if turn and turn.response.created.owner != owner:
+            turn = None
+        if turn and turn.response.created.store:
+            check_continuable(turn.response)
+        # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
+        awaited = self.pending.concerns(previous_id, owner)
+        first = await self._look_up(previous_id, owner)
+        if not first.miss:
+            return first.chain
+        # What is under way for another owner is nothing to wait for, and nothing to tell of (D-18).
+        if previous_id in self.pending and not self.pending.concerns(previous_id, owner):
+            raise first.miss
+        return await self._after_a_miss(previous_id, owner, first, awaited=awaited)
+
+    async def _after_a_miss(self, previous_id: str, owner: str, first: LookUp, *, awaited: bool) -> Chain:
+        """Gather the facts of the table, column by column, and answer by it (R-116 … R-122)."""
+        last = first
+        wait = await self._wait_for_write(previous_id, awaited=awaited)
+        if wait is not Wait.NO_WRITE:
+            last = await self._look_up(previous_id, owner)
+        marked = False
+        if last.miss and wait is not Wait.TIMED_OUT:
+            marked = self.pending.refresh_marker(previous_id, now_ms=self._clock.now_ms())
+            if marked:
+                last = await self._look_up(previous_id, owner)
+        row = decide(wait, found=not last.miss, marked=marked, expired=self._has_expired(previous_id))
+        if row.warning:
+            log.warning(f"[responses] {row.warning}", previous_id)
+        if row.answer is Answer.STORAGE_TIMEOUT:
+            raise StorageTimeoutError(previous_id)
+        if last.miss:
+            raise last.miss
+        return last.chain
+
+    async def _wait_for_write(self, previous_id: str, *, awaited: bool) -> Wait:
+        """Wait for the write in flight, if there is one; whether it landed or failed is all the same (R-118).
+
+        Args:
+            awaited: whether it was in flight, or marked, when the look-up began.
+        """
+        write = self.pending.in_flight(previous_id)
+        if write is None:
+            settled_since = awaited and previous_id not in self.pending
+            return Wait.SETTLED if settled_since else Wait.NO_WRITE
+        done, _ = await asyncio.wait((write,), timeout=chain_write_wait_s())
+        return Wait.SETTLED if done else Wait.TIMED_OUT
+
+    def _has_expired(self, previous_id: str) -> bool:
+        """Whether the write would be of no use if it landed now (R-120)."""
+        now_ms = self._clock.now_ms()
+        earliest_ms = self.pending.earliest_expiry_ms(previous_id, now_ms=now_ms)
+        return earliest_ms is not None and earliest_ms <= now_ms
+
+    async def _look_up(self, previous_id: str, owner: str) -> LookUp:
+        """Read the chain; a miss if none of the owner's is stored, a link is gone, or no end is stored yet.
+
+        The last is the stream of a turn that is not running any more: its last write is under way, or failed.
+        """
+        chain = await self._read(previous_id, owner)
+        if chain and chain[-1].ended is None:
+            return LookUp(miss=PreviousResponseNotFoundError(previous_id))
+        try:
+            check_chain(previous_id, chain, now_s=self._clock.now_ms() // 1000, limit=self._max_length)
+        except PreviousResponseNotFoundError as miss:
+            return LookUp(miss=miss)
+        return LookUp(chain)
+
+    async def _read(self, previous_id: str, owner: str) -> list[Response]:
+        """The stored responses; none if the owner has none, or the store says so by an exception (R-113)."""
+        try:
+            groups = await asyncio.wrap_future(self._reader.chain(previous_id, limit=self._max_length))
+            # A chain has one owner; another's is not even folded, which would take its time.
+            if not groups or _owner(groups[-1]) != owner:
+                return []
+            return [fold_stored(recorded.event for recorded in group) for group in groups]
+        except NotFoundError:
+            return []
+        # Whatever it is: the client asked for a chain that may well be there (R-123).
+        except Exception as error:
+            raise ChainReadError(previous_id, error) from error
+
+
+def _owner(group: list[Recorded]) -> str:
+    created = group[0].event
+    assert isinstance(created, ResponseCreated), f"a response begins with {created}"
+    return created.owner

@@ -1,0 +1,114 @@
+"""The bridge between engines' threads and the event loop: what all turns are told, in order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+
+from turnlog.app.turns.patience import Patience
+from turnlog.domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
+
+_AT_ONCE = 64
+"""Outputs handed over before others of the loop have their turn, such as the readers of the frames."""
+
+
+class Arrivals:
+    """Takes the outputs of all turns on engines' threads, and hands them over on the one loop of the turns.
+
+    An engine tells all turns of a batch at about the same time; those outputs cost the loop one wake-up.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[EngineStream, EngineOutput]] = deque()
+        self._scheduled = False
+
+    def open(
+        self, take: Callable[[EngineOutput], None], take_late: Callable[[CacheHandle], None]
+    ) -> "EngineStream":
+        """The stream of a new turn.
+
+        Args:
+            take: takes its outputs on the loop, in the context that this is called in.
+            take_late: takes the handles of outputs that come when the stream is over.
+        """
+        return EngineStream(self, take, take_late)
+
+    def put(self, stream: "EngineStream", output: EngineOutput) -> None:
+        """Take an output of a turn. Any thread; does not block."""
+        self._arrived.append((stream, output))
+        # The output is queued before the flag is read, so a hand-over that is under way will find it.
+        if not self._scheduled:
+            self._scheduled = True
+            stream.loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._scheduled = False
+        for _ in range(_AT_ONCE):
+            if not self._arrived:
+                return
+            stream, output = self._arrived.popleft()
+            stream.receive(output)
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._hand_over)
+
+
+class EngineStream:
+    """One turn's outputs. It is over with the last of them, or when nobody waits for them any more."""
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        take: Callable[[EngineOutput], None],
+        take_late: Callable[[CacheHandle], None],
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._arrivals = arrivals
+        self._take = take
+        self.take_late = take_late
+        # What is logged of the turn says whose it is, although the engine's thread has called.
+        self._context = copy_context()
+        self._over: asyncio.Future[None] = self.loop.create_future()
+        self._patience: Patience | None = None
+
+    def deliver(self, output: EngineOutput) -> None:
+        """Take an output. Any thread; does not block."""
+        self._arrivals.put(self, output)
+
+    async def until_over(self, limit_s: float) -> None:
+        """Wait for the turn's last output to be taken.
+
+        Raises:
+            TimeoutError: no output came for `limit_s` seconds.
+            Exception: what taking an output raised.
+        """
+        self._patience = Patience(limit_s, self._run_out)
+        try:
+            await self._over
+        finally:
+            self._patience.close()
+            # The engine may hold on to this stream for a while; the turn must not stay in memory for it.
+            self._take = _nobody
+
+    def receive(self, output: EngineOutput) -> None:
+        """Hand an output over. Event loop."""
+        if self._over.done():
+            if isinstance(output, End | Cancelled) and output.cache is not None:
+                self.take_late(output.cache)
+            return
+        if self._patience:
+            self._patience.renew()
+        try:
+            self._context.run(self._take, output)
+        except Exception as error:
+            self._over.set_exception(error)
+        else:
+            if isinstance(output, EngineFinal):
+                self._over.set_result(None)
+
+    def _run_out(self) -> None:
+        if not self._over.done():
+            self._over.set_exception(TimeoutError())
+
+
+def _nobody(_: EngineOutput) -> None:
+    """Who takes the outputs of a stream that is over."""

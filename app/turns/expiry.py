@@ -1,0 +1,25 @@
+"""The sweep: removes the content of expired responses, a small step at a time (D-14, R-029)."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.errors import StorageError
+from turnlog.domain.ports import Clock, ContentExpirer
+
+log = logging.getLogger("turnlog")
+
+PERIOD_S = 300.0
+"""How long the sweep rests when there is nothing left to remove (R-029)."""
+
+
+async def sweep(expirer: ContentExpirer, live: Mapping[str, LiveTurn], clock: Clock) -> None:
+    """Sweep until cancelled. Each step is one short transaction; turns are written between two of them."""
+    while True:
+        try:
+            while await asyncio.wrap_future(expirer.expire(clock.now_ms() // 1000, spare=frozenset(live))):
+                pass  # the wait for each step lets everything else go on
+        except StorageError:
+            log.exception("[responses] the sweep of expired responses failed; it will be tried again")
+        await asyncio.sleep(PERIOD_S)

@@ -1,0 +1,137 @@
+"""A turn while it is being told: its response in memory and the frames its readers have not all read yet."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from turnlog.app.turns.patience import Patience
+from turnlog.domain.events import CacheClass, FailureReason, ResponseCreated, ResponseEvent
+from turnlog.domain.lifecycle import LifecycleEvent
+from turnlog.domain.ports import Framer
+from turnlog.domain.response import Response
+
+_CHUNK_FRAMES = 64
+"""Frames that a reader who is behind gets at once; more would hold up the other readers."""
+
+
+class FrameLog:
+    """The frames of one stream in order; any number of readers follow it, each at its own pace."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._closed = False
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, number: int) -> bytes:
+        return self._frames[number]
+
+    def extend(self, frames: Sequence[bytes], *, closed: bool) -> None:
+        """Add frames, the last ones if `closed`, and wake the readers."""
+        if not frames:
+            return
+        self._frames += frames
+        self._closed = closed
+        self._wake()
+
+    async def read(
+        self, start: int = 0, *, silence_s: float | None = None
+    ) -> AsyncGenerator[list[bytes], None]:
+        """The frames from number `start` on, some at a time as they come, until the stream is closed.
+
+        Past the last frame it gives the terminal again, so that a resumed reader always learns the end.
+
+        Args:
+            silence_s: after how many seconds without a frame to give an empty list; None for never.
+        """
+        silent = False
+
+        def fall_silent() -> None:
+            nonlocal silent
+            silent = True
+            self._wake()
+
+        patience = Patience(silence_s, fall_silent)
+        try:
+            while True:
+                if chunk := self._frames[start : start + _CHUNK_FRAMES]:
+                    start += len(chunk)
+                    yield chunk
+                    if self._closed and start >= len(self._frames):
+                        return
+                    silent = False
+                    patience.renew()
+                elif self._closed:
+                    start = len(self._frames) - 1
+                elif silent:
+                    silent = False
+                    yield []
+                else:
+                    await self._news.wait()
+        finally:
+            patience.close()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class LiveTurn:
+    """One running turn: the response as far as it has come, its frames, and how to stop it.
+
+    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
+    `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
+    when it was accepted, before it has its lane (R-243).
+    """
+
+    def __init__(self, created: ResponseCreated, framer: Framer) -> None:
+        self.response = Response(created)
+        self.frames = FrameLog()
+        self.ended = asyncio.Event()
+        self.settled = asyncio.Event()
+        self.abort_reason: FailureReason | None = None
+        self.cache_class: CacheClass = "fresh"
+        self.on_abort: Callable[[], object] = _nothing_to_stop
+        self._framer = framer
+        self._tell(created)
+
+    def take(self, event: ResponseEvent) -> None:
+        """Let `event` happen: to the response, and to everyone who reads its frames.
+
+        Raises:
+            IllegalTransitionError: the lifecycle does not admit the event.
+        """
+        if isinstance(event, LifecycleEvent):
+            self.response.record(event)
+        else:
+            self.response.apply(event)
+        self._tell(event)
+
+    def abort(self, reason: FailureReason) -> None:
+        """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
+        if self.abort_reason is None and self.response.ended is None:
+            self.abort_reason = reason
+            self.on_abort()
+
+    async def until_settled(self, limit_s: float) -> bool:
+        """Wait for the write of the last event; whether it settled within `limit_s` seconds."""
+        try:
+            await asyncio.wait_for(self.settled.wait(), limit_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def _tell(self, event: ResponseEvent) -> None:
+        self._publish(self._framer.receive(event), closed=self._framer.closed)
+
+    def _publish(self, frames: list[bytes], *, closed: bool) -> None:
+        self.frames.extend(frames, closed=closed)
+        if closed:
+            self.ended.set()
+            # Whoever still reads the turn must not keep its run and its prompt in memory.
+            self.on_abort = _nothing_to_stop
+
+
+def _nothing_to_stop() -> None:
+    """What is called to stop a turn that is not running."""

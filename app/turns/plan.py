@@ -1,0 +1,172 @@
+"""What has to be known about a turn before it is accepted: its messages, its prompt, its tools and guide.
+
+Everything here can refuse the turn, and leaves no trace when it does (D-26).
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from turnlog.domain.conversation import (
+    Answers,
+    Chain,
+    answers_among,
+    completed,
+    conversation,
+    effective_instructions,
+    placed,
+    recorded_answers,
+    replay,
+    token_log,
+)
+from turnlog.domain.errors import ContextLengthError, InvalidRequestError
+from turnlog.domain.inputs import check_images, own_messages, resolve
+from turnlog.domain.items import Item
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import CallGuide, CompiledGuide, InferenceEngine, JsonGuide, Prompt
+from turnlog.domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
+from turnlog.domain.tokens import PromptRecord, TokenIds, record_prompt
+from turnlog.domain.toolcalls import canonical_history
+from turnlog.domain.tools import Toolbox
+from turnlog.domain.truncation import shorter_histories
+
+log = logging.getLogger("turnlog")
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A turn that can be accepted. `asked_ms` is when its request came.
+
+    `answers` are those of the conversation that the prompt has in the model's own ids.
+    """
+
+    instructions: str | None
+    own: tuple[Message, ...]
+    prompt: Prompt
+    answers: Answers
+    record: PromptRecord
+    truncated_messages: int
+    output_budget_tokens: int
+    toolbox: Toolbox
+    parallel_calls: bool
+    guide: CompiledGuide | None
+    asked_ms: int
+
+
+def make_plan(
+    engine: InferenceEngine,
+    request: TurnRequest,
+    chain: Chain,
+    items: Mapping[str, Item],
+    warm_answers: Answers,
+    *,
+    window_tokens: int | None,
+    asked_ms: int,
+) -> Plan:
+    """See what the turn will be. Renders the prompt, so it is too slow for the event loop.
+
+    Args:
+        warm_answers: the answers whose ids are known from warm caches; those of the chain are in the log.
+        window_tokens: how many tokens prompt and answer may have together; None if that is not known.
+        items: the stored items that the request refers to, by id.
+
+    Raises:
+        ResponsesError: a rule is broken, a reference leads nowhere, or the prompt does not fit.
+    """
+    history = [message for response in chain for message in replay(response)]
+    pieces = resolve(request.input, items)
+    own = own_messages(pieces, history, continues=request.previous_response_id is not None)
+    check_images(own, readable=engine.info.reads_images)
+    instructions = effective_instructions(request.instructions, chain)
+    toolbox = Toolbox(request.tools, request.choice)
+    guide = _compile_guide(engine, request, toolbox)
+    messages = canonical_history(conversation(instructions, chain, own))
+    told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
+    recorded = placed(completed(told, warm_answers), messages)
+    prompt, truncated = _fitting_prompt(
+        engine, messages, recorded, toolbox, request, window_tokens=window_tokens
+    )
+    return Plan(
+        instructions=instructions,
+        own=own,
+        prompt=prompt,
+        answers=answers_among(messages, recorded),
+        record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
+        truncated_messages=truncated,
+        output_budget_tokens=_budget(window_tokens, len(prompt.ids), request.max_output_tokens),
+        toolbox=toolbox,
+        parallel_calls=request.parallel_tool_calls,
+        guide=guide,
+        asked_ms=asked_ms,
+    )
+
+
+def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox) -> CompiledGuide | None:
+    """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
+    many, json_format = request.parallel_tool_calls, request.json_format
+    try:
+        if toolbox.forced:
+            return engine.compile(CallGuide(toolbox.offered, many=many))
+        if json_format:
+            return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
+    except InvalidRequestError as error:
+        param = "tools" if toolbox.forced else "text.format"
+        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+    return None
+
+
+def _fitting_prompt(
+    engine: InferenceEngine,
+    messages: list[Message],
+    recorded: Mapping[int, TokenIds],
+    toolbox: Toolbox,
+    request: TurnRequest,
+    *,
+    window_tokens: int | None,
+) -> tuple[Prompt, int]:
+    """The prompt, and how many of the oldest messages had to be left out of it.
+
+    Args:
+        recorded: the ids of answers, by the index of their message.
+    """
+    leading = sum(message.role == "system" for message in messages[:1])
+
+    def render(candidate: list[Message]) -> Prompt:
+        left_out = len(messages) - len(candidate)
+        kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
+        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
+
+    def fits(prompt: Prompt) -> bool:
+        return window_tokens is None or len(prompt.ids) < window_tokens
+
+    prompt = render(messages)
+    if request.truncation == "disabled" or fits(prompt):
+        return prompt, 0
+    candidates = shorter_histories(messages)
+    index = bisect_left(candidates, 1, key=lambda each: int(fits(render(each))))
+    shortest = candidates[min(index, len(candidates) - 1)]
+    return render(shortest), len(messages) - len(shortest)
+
+
+def _budget(window_tokens: int | None, prompt_tokens: int, asked: int | None) -> int:
+    """Output tokens the turn may have: what was asked for, as far as the window goes.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for an answer (R-237, R-240, D-34).
+    """
+    budget = asked or ENGINE_OUTPUT_TOKENS
+    if window_tokens is None:
+        return budget
+    if prompt_tokens >= window_tokens:
+        raise ContextLengthError(prompt_tokens, window_tokens)
+    return min(budget, window_tokens - prompt_tokens)
+
+
+def _read_and_written(chain: Chain) -> TokenIds:
+    """The token ids of the chain, which the new prompt is told by; none if the log contradicts itself."""
+    try:
+        return token_log(chain)
+    except ValueError:
+        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
+        return ()

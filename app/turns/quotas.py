@@ -1,0 +1,67 @@
+"""How much of the server one owner may have at a time, so that one cannot keep the others out."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.errors import OwnersShareError
+
+
+class Quotas:
+    """The owners' shares.
+
+    Args:
+        live: the turns of this process that are read from memory, by response id.
+        max_queued: how many turns of one owner may wait for their lane.
+        max_streams: how many streams one owner may read.
+    """
+
+    def __init__(self, live: Mapping[str, LiveTurn], *, max_queued: int, max_streams: int) -> None:
+        self._live = live
+        self._max_queued = max_queued
+        self._max_streams = max_streams
+        self._beginning: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+
+    @contextmanager
+    def beginning(self, owner: str) -> Iterator[None]:
+        """While a turn is being accepted; from then on it counts until it starts.
+
+        Raises:
+            OwnersShareError: as many turns of the owner wait as may.
+        """
+        if self._beginning[owner] + self._queued(owner) >= self._max_queued:
+            raise OwnersShareError("turns waiting", self._max_queued)
+        with _one_more(self._beginning, owner):
+            yield
+
+    @contextmanager
+    def streaming(self, owner: str) -> Iterator[None]:
+        """While a stream is read.
+
+        Raises:
+            OwnersShareError: the owner reads as many streams as it may.
+        """
+        if self._streams[owner] >= self._max_streams:
+            raise OwnersShareError("streams open", self._max_streams)
+        with _one_more(self._streams, owner):
+            yield
+
+    def _queued(self, owner: str) -> int:
+        responses = (turn.response for turn in self._live.values())
+        return sum(
+            response.created.owner == owner and response.started is None and response.ended is None
+            for response in responses
+        )
+
+
+@contextmanager
+def _one_more(counter: Counter[str], owner: str) -> Iterator[None]:
+    counter[owner] += 1
+    try:
+        yield
+    finally:
+        counter[owner] -= 1
+        if not counter[owner]:
+            del counter[owner]  # owners come and go

@@ -1,0 +1,48 @@
+"""What a server does with the turns that its predecessor left unfinished.
+
+A turn that was accepted must end: one that was queued or running when its process died becomes `failed`,
+so that it can be seen and run again. A stored commit is persisted already, and nothing else changes.
+"""
+
+import asyncio
+import logging
+
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import Recorded, TurnFailed, merged
+from turnlog.domain.ports import Clock, EventJournal, EventReader
+from turnlog.domain.response import fold
+from turnlog.domain.turn import epilogue
+
+log = logging.getLogger("turnlog")
+
+
+async def recover(journal: EventJournal, reader: EventReader, clock: Clock) -> int:
+    """End every unfinished turn of the log as `server_restart`; how many were ended.
+
+    Call it before any turn of this process begins: it cannot tell a running turn from a lost one. A turn
+    that cannot be read is logged and left, for the others and for an operator.
+
+    Raises:
+        StorageError: the log cannot be read or written at all.
+    """
+    lost = await asyncio.wrap_future(reader.unfinished())
+    return sum([await _end(response_id, journal, reader, clock) for response_id in lost])
+
+
+async def _end(response_id: str, journal: EventJournal, reader: EventReader, clock: Clock) -> bool:
+    failed = TurnFailed(
+        at_ms=clock.now_ms(),
+        reason="server_restart",
+        message="the server stopped before the turn was done",
+    )
+    try:
+        stored = await asyncio.wrap_future(reader.events(response_id))
+        ending = merged(epilogue(fold(recorded.event for recorded in stored), failed))
+        first = stored[-1].version + 1
+        records = [Recorded(response_id, version, event) for version, event in enumerate(ending, start=first)]
+        await asyncio.wrap_future(journal.append(records))
+    except StorageError:
+        log.exception("[responses] the turn %s was lost in a restart and cannot be ended", response_id)
+        return False
+    log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
+    return True

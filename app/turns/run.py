@@ -1,0 +1,289 @@
+"""One turn's run, from the queue for its lane to the start of its last write.
+
+It is a task of its own, so that a client that leaves ends it by a rule and not by accident.
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from turnlog.app.models import Entry, Models
+from turnlog.app.models.memory import Claim
+from turnlog.app.prefix_cache import Session, Sessions
+from turnlog.app.turns.engine_stream import Arrivals
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.persistence import TurnLog
+from turnlog.app.turns.plan import Plan
+from turnlog.domain.conversation import with_answer
+from turnlog.domain.errors import BindingChangedError, ModelUnavailableError
+from turnlog.domain.events import (
+    FailureReason,
+    GenerationStarted,
+    ResponseCreated,
+    ResponseEvent,
+    TurnCommitted,
+)
+from turnlog.domain.ports import (
+    CacheHandle,
+    Cancelled,
+    Clock,
+    End,
+    EngineFailed,
+    EngineOutput,
+    Exhausted,
+    IdSource,
+    InferenceEngine,
+    Spent,
+    Submission,
+)
+from turnlog.domain.response import Response
+from turnlog.domain.turn import TurnAssembler, epilogue, failure
+from turnlog.domain.usage import Timing
+
+log = logging.getLogger("turnlog")
+
+_MESSAGES: dict[FailureReason, str] = {
+    "client_abort": "the client left before the turn was done",
+    "engine_timeout": "the engine did not answer in time",
+    "stream_exhausted": "the engine stopped without an end",
+    "cancelled": "the turn was cancelled",
+    "shutting_down": "the server was shut down before the turn was done",
+}
+
+
+CANCEL_PATIENCE_S = 3.0
+"""How long an engine has to end a turn that was stopped, before the turn ends without it."""
+
+
+class TurnObserver(Protocol):
+    """Told when a turn begins to wait for its lane and when it has left it, in the turn's own task."""
+
+    def began(self, created: ResponseCreated) -> None:
+        """A turn was accepted."""
+
+    def ended(self, response: Response) -> None:
+        """The turn has its end."""
+
+
+class Limits(NamedTuple):
+    """How long an engine may take: for the next token, the first one included, and for a whole turn."""
+
+    token_s: float
+    turn_s: float
+
+
+class Surroundings(NamedTuple):
+    """What the runs of one server have in common."""
+
+    models: Models
+    sessions: Sessions
+    arrivals: Arrivals
+    observer: TurnObserver
+    clock: Clock
+    ids: IdSource
+    limits: Limits
+
+
+class TurnRun:
+    """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one.
+
+    Args:
+        entry: the request's hold on its model; released when the turn has left its lane.
+        session: what it may start from, and under which names it is kept.
+    """
+
+    def __init__(
+        self,
+        turn: LiveTurn,
+        turn_log: TurnLog | None,
+        plan: Plan,
+        *,
+        entry: Entry,
+        session: Session,
+        surroundings: Surroundings,
+    ) -> None:
+        self._turn = turn
+        self._log = turn_log
+        self._plan = plan
+        self._entry = entry
+        self._session = session
+        self._models, self._sessions, self._arrivals, self._observer, self._clock, ids, self._limits = (
+            surroundings
+        )
+        self._watchdog = asyncio.timeout(None)
+        self._memory: Claim | None = None
+        self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
+
+    async def run(self) -> None:
+        """Run the turn to its end; whatever goes wrong becomes its failure."""
+        self._observer.began(self._turn.response.created)
+        try:
+            async with AsyncExitStack() as seat:
+                if await self._enter(seat):
+                    await self._generate()
+        except Exception as error:
+            # A bug of ours, not the engine's; the client still gets its terminal.
+            log.exception("[responses] the turn %s broke", self._turn.response.id)
+            if self._turn.response.ended is None:
+                self._fail("error", str(error))
+        finally:
+            self._entry.release()
+            self._observer.ended(self._turn.response)
+
+    async def _enter(self, seat: AsyncExitStack) -> bool:
+        """Wait for a place to run; a turn that is stopped meanwhile leaves the queue at once (D-26)."""
+        task = asyncio.current_task()
+        assert task
+        self._turn.on_abort = task.cancel
+        try:
+            if self._turn.abort_reason is None:
+                seated = self._models.seat(self._entry, self._most_tokens)
+                self._memory = await seat.enter_async_context(seated)
+                return True
+        except BindingChangedError as changed:
+            self._fail("model_changed", changed.message)
+            return False
+        except ModelUnavailableError as unavailable:
+            self._fail("model_unavailable", unavailable.message)
+            return False
+        except asyncio.CancelledError:
+            if self._turn.abort_reason is None:
+                raise
+            task.uncancel()
+        self._fail(self._turn.abort_reason)
+        return False
+
+    @property
+    def _engine(self) -> InferenceEngine:
+        return self._entry.lease.engine
+
+    @property
+    def _most_tokens(self) -> int:
+        """How many tokens the turn can come to hold."""
+        return len(self._plan.prompt.ids) + self._plan.output_budget_tokens
+
+    async def _generate(self) -> None:
+        """Give the turn to the engine and take what comes back, until its end."""
+        created, plan, engine = self._turn.response.created, self._plan, self._engine
+        info = engine.info
+        started = GenerationStarted(
+            at_ms=self._clock.now_ms(),
+            cache_class=self._session.cache_class,
+            model_fingerprint=info.model_fingerprint,
+            tokenizer_fingerprint=info.tokenizer_fingerprint,
+            prompt=plan.record,
+            output_budget_tokens=plan.output_budget_tokens,
+            truncated_messages=plan.truncated_messages,
+        )
+        self._record([started])
+        stream = self._arrivals.open(self._take, engine.drop)
+        submission = Submission(
+            turn_id=created.response_id,
+            prompt=plan.prompt,
+            sampling=created.sampling,
+            output_budget_tokens=plan.output_budget_tokens,
+            warm=self._sessions.warm_for(self._session, plan.prompt),
+            guide=plan.guide,
+            tools=plan.toolbox.offered,
+        )
+        engine.submit(submission, stream.deliver)
+        # From here on: the wait for the lane is not the engine's.
+        self._watchdog = asyncio.timeout(self._limits.turn_s)
+        try:
+            async with self._watchdog:
+                self._turn.on_abort = self._stop_generation
+                await stream.until_over(self._limits.token_s)
+        except TimeoutError:
+            engine.cancel(created.response_id)
+            if stopped := self._turn.abort_reason:
+                log.warning("[responses] the engine takes long to let go of %s", created.response_id)
+                # What it has read is worth keeping, however late it comes (D-28).
+                stream.take_late = partial(self._sessions.keep_prefill, self._session, prompt=plan.prompt)
+            else:
+                log.exception(
+                    "[responses] the engine of model %s hangs at %s", created.model, created.response_id
+                )
+            self._fail(stopped or "engine_timeout")
+        except BaseException:
+            engine.cancel(created.response_id)
+            raise
+
+    def _stop_generation(self) -> None:
+        """Have the engine end the turn at its next safe point, and do not wait for that too long."""
+        self._engine.cancel(self._turn.response.id)
+        if not self._watchdog.expired():
+            self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
+
+    def _take(self, output: EngineOutput) -> None:
+        match output:
+            case _ if self._turn.response.ended is not None:
+                pass  # the store has refused the turn; what the engine still says comes too late
+            case End():
+                self._record(self._assembler.finish(output, self._timing(output), self._clock.now_ms()))
+            case EngineFailed(message=message, spent=spent):
+                # Without the engine's own words, which may quote a prompt; the event has them.
+                log.error(
+                    "[responses] the engine of model %s failed at %s",
+                    self._turn.response.created.model,
+                    self._turn.response.id,
+                )
+                self._fail("error", message, spent)
+            case Exhausted():
+                self._fail("stream_exhausted")
+            case Cancelled(spent=spent):
+                self._fail(self._turn.abort_reason or "cancelled", spent=spent)
+            case chunk:
+                self._record(self._assembler.receive(chunk, self._clock.now_ms()))
+        if isinstance(output, End | Cancelled) and output.cache is not None:
+            self._keep_warm(output, output.cache)
+
+    def _keep_warm(self, final: End | Cancelled, handle: CacheHandle) -> None:
+        """Keep what the engine has read, unless the turn failed (D-24, D-28); its reader is told later."""
+        if self._memory:
+            self._memory.resize(0)  # the pool counts it from here on
+        if isinstance(final, Cancelled):
+            self._sessions.keep_prefill(self._session, handle, self._plan.prompt)
+        elif isinstance(self._turn.response.ended, TurnCommitted):
+            response, said = self._turn.response, final.output_ids or ()
+            self._sessions.adopt(
+                self._session,
+                response.id,
+                handle,
+                ids=self._plan.prompt.ids + said,
+                answers=with_answer(self._plan.answers, response, said),
+            )
+        else:
+            self._engine.drop(handle)
+
+    def _timing(self, spent: Spent) -> Timing:
+        """The engine's own times and the waits before it (R-343)."""
+        response = self._turn.response
+        assert response.started
+        return replace(
+            spent.timing,
+            queue_ms=float(response.started.at_ms - response.created.at_ms),
+            pre_inference_ms=float(response.started.at_ms - self._plan.asked_ms),
+        )
+
+    def _record(self, events: list[ResponseEvent]) -> None:
+        if not events:
+            return
+        for event in events:
+            self._turn.take(event)
+        if self._log is None:
+            return
+        if self._turn.response.ended is not None:
+            self._log.finish(self._turn, events)
+        else:
+            self._log.keep(events)
+
+    def _fail(self, reason: FailureReason, message: str | None = None, spent: Spent | None = None) -> None:
+        if self._turn.response.ended is not None:
+            return  # the store has refused the turn, and its client was told
+        timing = self._timing(spent) if spent else None
+        failed = failure(reason, message or _MESSAGES[reason], self._clock.now_ms(), spent, timing)
+        self._record(epilogue(self._turn.response, failed))

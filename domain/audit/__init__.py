@@ -1,0 +1,1 @@
+"""What auditors ask of a log, as rules over its events."""

@@ -1,0 +1,88 @@
+"""How much one owner may have at a time (D-18), in the test's own loop."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.scripts import HELLO, entry
+from tests.app.services import asked, running
+from turnlog.app.http.service import Service
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.errors import OwnersShareError
+from turnlog.domain.events import TurnCommitted
+
+ONE_BY_ONE: dict[str, Any] = {
+    "concurrency": 1,
+    "turns": [entry("hang", {"text": "Hel"}, {"hang": True}), HELLO],
+}
+
+
+async def begun(service: Service, text: str, owner: str) -> LiveTurn:
+    """A turn that was accepted within its owner's share."""
+    with service.quotas.beginning(owner):
+        return await service.turns.begin(asked(text), owner)
+
+
+async def is_answered(turn: LiveTurn) -> None:
+    """Wait for the first word of the answer."""
+    async for frames in turn.frames.read():
+        if any(b"output_text.delta" in frame for frame in frames):
+            return
+
+
+async def test_an_owner_has_so_many_turns_waiting_and_others_have_theirs(tmp_path: Path) -> None:
+    """A turn waits until it has its lane; one that left the queue makes room."""
+    async with running(tmp_path, ONE_BY_ONE, max_queued_turns_per_owner=2) as service:
+        first = await begun(service, "hang", "alice")
+        await is_answered(first)
+        second, third = [await begun(service, "hi", "alice") for _ in range(2)]
+
+        with pytest.raises(OwnersShareError, match="You have 2 turns waiting"):
+            await begun(service, "hi", "alice")
+        assert (await begun(service, "hi", "bob")).response.created.owner == "bob"
+
+        third.abort("client_abort")
+        await third.ended.wait()
+        fourth = await begun(service, "hi", "alice")
+        with pytest.raises(OwnersShareError):
+            await begun(service, "hi", "alice")
+
+        first.abort("client_abort")
+        for turn in (second, fourth):
+            await turn.ended.wait()
+            assert isinstance(turn.response.ended, TurnCommitted)
+        for _ in range(2):
+            await begun(service, "hi", "alice")
+
+
+async def test_what_is_being_accepted_counts_already(tmp_path: Path) -> None:
+    """Or as many as come at once would all be let in before the first is counted."""
+    async with running(tmp_path, ONE_BY_ONE, max_queued_turns_per_owner=2) as service:
+        with service.quotas.beginning("alice"), service.quotas.beginning("alice"):
+            with pytest.raises(OwnersShareError), service.quotas.beginning("alice"):
+                pass
+            with service.quotas.beginning("bob"):
+                pass
+        with pytest.raises(ZeroDivisionError), service.quotas.beginning("alice"):
+            raise ZeroDivisionError
+        with service.quotas.beginning("alice"), service.quotas.beginning("alice"):
+            pass
+
+
+async def test_an_owner_reads_so_many_streams(tmp_path: Path) -> None:
+    """However each of them ends."""
+    async with running(tmp_path, ONE_BY_ONE, max_streams_per_owner=2) as service:
+        with service.quotas.streaming("alice"):
+            with pytest.raises(ZeroDivisionError), service.quotas.streaming("alice"):
+                raise ZeroDivisionError
+            with service.quotas.streaming("alice"):
+                with (
+                    pytest.raises(OwnersShareError, match="You have 2 streams open"),
+                    service.quotas.streaming("alice"),
+                ):
+                    pass
+                with service.quotas.streaming("bob"):
+                    pass
+        with service.quotas.streaming("alice"), service.quotas.streaming("alice"):
+            pass

@@ -1,0 +1,185 @@
+"""Given, when, then for the write that holds a turn's last event: fakes that note what is asked of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
+from turnlog.adapters.openai.frames import Framer
+from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.pending import PendingWrites, Sizes
+from turnlog.app.turns.persistence import Persistence, TurnLog
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed
+
+ID = CREATED.response_id
+EXPIRY_MS = NOON_MS + 3_600_000
+FULL = StorageError("the disk is full")
+
+
+class Calls:
+    """What was called, in order; can be waited for."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self._seen: dict[str, asyncio.Event] = {}
+
+    def add(self, call: str) -> None:
+        """Note a call."""
+        self.made.append(call)
+        self._event(call).set()
+
+    async def until(self, call: str) -> None:
+        """Wait until that call was made."""
+        await self._event(call).wait()
+
+    def since(self, call: str) -> list[str]:
+        """The calls after the first of that name."""
+        return self.made[self.made.index(call) + 1 :]
+
+    def _event(self, call: str) -> asyncio.Event:
+        return self._seen.setdefault(call, asyncio.Event())
+
+
+class FakeJournal:
+    """A journal whose last append settles when the test says so; `raises` instead of taking another."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self.last: Future[None] = Future()
+        self.raises: Exception | None = None
+        self.told: list[ResponseEvent] = []
+
+    def append(self, events: Sequence[Recorded]) -> Future[None]:
+        """Take the events, unless it raises."""
+        last = events[-1].event
+        self._calls.add(f"append {type(last).__name__}")
+        if self.raises:
+            raise self.raises
+        self.told += [recorded.event for recorded in events]
+        append: Future[None] = Future()
+        append.set_running_or_notify_cancel()
+        if isinstance(last, TurnCommitted | TurnFailed):
+            self.last = append
+        return append
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class FakeRetains:
+    """Notes what is asked of it; `has_model` is whether a model has the id."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self.has_model = True
+
+    def retain(self, instance_id: int) -> None:
+        """Note it."""
+        self._calls.add(f"retain {instance_id}")
+
+    def release(self, instance_id: int) -> None:
+        """Note it."""
+        self._calls.add(f"release {instance_id}")
+
+    def retire(self, instance_id: int) -> bool:
+        """Note it."""
+        self._calls.add(f"retire {instance_id}")
+        return self.has_model
+
+    def unretire(self, instance_id: int) -> None:
+        """Note it."""
+        self._calls.add(f"unretire {instance_id}")
+
+
+class NotingPending(PendingWrites["asyncio.Future[None]"]):
+    """A tracker that notes when a write becomes known and when it becomes a marker."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def register(
+        self, response_id: str, write: "asyncio.Future[None]", earliest_expiry_ms: float | None
+    ) -> None:
+        """Note it, and do it."""
+        self._calls.add("register")
+        super().register(response_id, write, earliest_expiry_ms)
+
+    def hard_time_out(self, response_id: str, *, now_ms: int, ttl_ms: float) -> bool:
+        """Note it, and do it."""
+        self._calls.add("mark")
+        return super().hard_time_out(response_id, now_ms=now_ms, ttl_ms=ttl_ms)
+
+
+class FakeClock:
+    """It is always noon."""
+
+    def now_ms(self) -> int:
+        """Noon."""
+        return NOON_MS
+
+
+class Given:
+    """A turn that has started, its log, and fakes all around."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self.journal = FakeJournal(self.calls)
+        self.retains = FakeRetains(self.calls)
+        self.pending = NotingPending(self.calls)
+        self.turn = LiveTurn(CREATED, Framer())
+        self.live = {ID: self.turn}
+        persistence = Persistence(self.journal, self.pending, self.retains, self.live, FakeClock())
+        self._persistence = persistence
+        self._log: TurnLog = persistence.begin(CREATED, EXPIRY_MS)
+        self._happens(STARTED)
+
+    def _happens(self, event: Any) -> None:
+        self.turn.take(event)
+        self._log.keep([event])
+
+    def ends(self, last: TurnCommitted | TurnFailed = COMMITTED) -> None:
+        """The turn ends, and its last write is started."""
+        self.turn.take(last)
+        self._log.finish(self.turn, [last])
+
+    async def lands(self) -> None:
+        """The last write lands."""
+        self.journal.last.set_result(None)
+        await self._persistence.until_settled()
+
+    async def fails(self) -> None:
+        """The last write fails."""
+        self.journal.last.set_exception(FULL)
+        await self._persistence.until_settled()
+
+    @property
+    def sizes(self) -> Sizes:
+        """What the tracker holds."""
+        return self.pending.sizes(now_ms=NOON_MS)
+
+
+LimitsMs = Callable[[str, str], None]
+"""Sets the soft and the hard limit of writes."""
+
+
+class Lines(logging.Handler):
+    """The lines about responses from WARNING on; can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+        self._news = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line."""
+        if record.getMessage().startswith("[responses]"):  # R-399
+            self.told.append(f"{record.levelname} {record.getMessage()}")
+            self._news.set()
+
+    async def until_one(self) -> None:
+        """Wait for the first line."""
+        await self._news.wait()
