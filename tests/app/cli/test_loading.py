@@ -26,7 +26,9 @@ def test_the_help_loads_no_command() -> None:
 
 @pytest.mark.parametrize("name", ["ls", "log", "chain", "compare", "export", "vacuum"])
 def test_a_command_that_reads_the_log_loads_nothing_of_a_server(name: str) -> None:
-    loaded = loaded_after(f"from turnlog.app.cli import main\nmain([{name!r}, '--help'], standalone_mode=False)")
+    program = f"from turnlog.app.cli import main\nmain([{name!r}, '--help'], standalone_mode=False)"
+
+    loaded = loaded_after(program)
 
     assert loaded & A_SERVERS == set()
     assert "turnlog.app.cli.common" in loaded
