@@ -1,6 +1,6 @@
 """A stored turn as a request again: everything that made it what it was is in its `ResponseCreated`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -41,11 +41,16 @@ class Changes(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
-        for name in self.settings:
-            if name not in SETTABLE:
-                raise InvalidRequestError(
-                    f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=name
-                )
+        check_settable(self.settings)
+
+
+def check_settable(names: Iterable[str]) -> None:
+    """Refuse settings that a re-run cannot change; `param` is "set." and the name."""
+    for name in names:
+        if name not in SETTABLE:
+            raise InvalidRequestError(
+                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
+            )
 
 
 def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:

@@ -4,7 +4,8 @@ from typing import Any, get_args
 
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request_schema import request_schema
-from turnlog.domain.audit.rows import MAX_LIMIT, MIN_QUERY_CHARACTERS, ApiStatus, Order
+from turnlog.domain.audit.filters import MAX_LIMIT, MIN_QUERY_CHARACTERS, Order
+from turnlog.domain.audit.rows import ApiStatus
 from turnlog.domain.events import FailureReason
 from turnlog.domain.lifecycle import Status
 

@@ -6,11 +6,12 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import click
-import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from turnlog.app.cli.common import database, db_option, err, out, progress_bar, refusing
+from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
+from turnlog.app.cli.options import database, db_option, json_option
+from turnlog.app.cli.printing import plain_table
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
 from turnlog.app.settings import load_settings
@@ -18,8 +19,6 @@ from turnlog.app.settings import load_settings
 Json = dict[str, Any]
 
 _STATE_STYLES = {"resident": "green", "loading": "yellow", "declared": "dim"}
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
 
 @click.group(invoke_without_command=True)
@@ -80,7 +79,7 @@ def pull_model(name: str) -> None:
     """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
         folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
-    out.print(f"{name} is in {folder}", highlight=False)
+    out.print(f"{name} is in {folder}")
 
 
 @contextmanager
@@ -100,15 +99,14 @@ def _waiting(what: str) -> Any:
 
 def _show(entries: list[Json], *, as_json: bool) -> None:
     if as_json or _before_the_subcommand("as_json"):
-        for entry in entries:
-            click.echo(msgspec.json.encode(entry))
+        print_json(*entries)
     else:
         out.print(model_table(entries))
 
 
 def model_table(entries: list[Json]) -> Table:
     """Models as a table."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     for title in ("model", "state", "also called"):
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting"):

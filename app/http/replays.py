@@ -17,12 +17,11 @@ from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
 from turnlog.app.http.service import Service
-from turnlog.app.replay import Changes, Verdict
 from turnlog.app.replay.replays import Original, paced
 from turnlog.app.settings import drain_limit_s
 from turnlog.domain.errors import ForbiddenError, InvalidRequestError
 from turnlog.domain.owners import Caller
-from turnlog.domain.rerun import SETTABLE
+from turnlog.domain.rerun import Changes, check_settable
 
 HttpRequest = Request[None, None, State]
 
@@ -46,7 +45,7 @@ async def replay_response(
         with service.quotas.beginning(owner):
             check = await service.replays.check(original, yields=body.yields)
         await until_over(check.turn, request)
-        return Response(_shown(check.verdict()))
+        return Response(verdict_object(check.verdict()))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)
@@ -67,11 +66,7 @@ def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:
     """The settings to change, checked as those of a new request are."""
-    for name in wanted:
-        if name not in SETTABLE:
-            raise InvalidRequestError(
-                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
-            )
+    check_settable(wanted)
     probe = msgspec.json.encode({"model": "-", "input": "-"} | dict(wanted))
     limits: RequestLimits = request.app.state.limits
     checked = decode_request(probe, request.headers, limits)
@@ -90,7 +85,3 @@ async def _frames(original: Original, *, original_pace: bool) -> AsyncGenerator[
     async for event in paced(original.events, original_pace=original_pace):
         if frames := framer.receive(event):
             yield b"".join(frames)
-
-
-def _shown(verdict: Verdict) -> dict[str, Any]:
-    return verdict_object(**verdict._asdict(), identical=verdict.identical)

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from turnlog.domain.events import FailureReason
+from msgspec import Struct
+
+from turnlog.domain.events import FailureReason, TurnFailed
+from turnlog.domain.response import Response
 
 
 class Explanation(NamedTuple):
@@ -61,3 +64,21 @@ FAILURES: Mapping[FailureReason, Explanation] = {
         "Unload a model ('turnlog models unload NAME') or raise TURNLOG_MEMORY_BYTES, then run it again.",
     ),
 }
+
+
+class Failure(Struct, frozen=True):
+    """Why a turn failed; `message` is what the engine or the server said."""
+
+    reason: FailureReason
+    message: str
+    happened: str
+    advice: str
+
+
+def failure(turn: Response) -> Failure | None:
+    """Why the turn failed; None if it did not."""
+    match turn.ended:
+        case TurnFailed(reason=reason, message=message):
+            return Failure(reason, message, *FAILURES[reason])
+        case _:
+            return None

@@ -96,7 +96,7 @@ def test_what_cannot_be_changed_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequestError, match="'input' cannot be set in a replay") as refusal:
         Changes(settings={"input": "something else"})
 
-    assert refusal.value.param == "input"
+    assert refusal.value.param == "set.input"
 
 
 async def test_a_replay_whose_chain_is_gone_says_so_before_it_starts(tmp_path: Path) -> None:

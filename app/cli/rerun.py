@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnlog.app.cli.common import fail
+from turnlog.app.cli.console import fail
 from turnlog.app.cli.server import Server, ServerRefusedError
 
 Json = dict[str, Any]
