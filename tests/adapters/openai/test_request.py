@@ -348,7 +348,7 @@ def test_additional_tools_are_tools() -> None:
 
 
 def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytest.LogCaptureFixture) -> None:
-    """R-174, R-175, D-07, field reports A1 … A7: A1, A2, A5, A6."""
+    """R-174, R-175, D-07, A1, A2, A5, A6, T2-34."""
     hosted = {"type": "web_search", "filters": {}}
     custom = {"type": "custom", "name": "patch", "format": {"type": "text"}}
     namespace = {"type": "namespace", "name": "fs", "tools": [FUNCTION | {"name": "read"}]}

@@ -117,7 +117,7 @@ def test_a_chain_is_read_by_the_next_turn(http: httpx.Client) -> None:
 def test_inherited_instructions_are_read_shown_and_recorded_but_never_as_a_message(
     http: httpx.Client,
 ) -> None:
-    """R-149, R-153, R-155, R-171, G-078, G-082."""
+    """R-149, R-153, R-155, R-171, G-078, G-082, T2-25."""
     first = create(http, "hi", instructions="Be kind.")
     second = create(http, "hi", previous_response_id=first["id"])
     cleared = create(http, "hi", previous_response_id=second["id"], instructions="")
