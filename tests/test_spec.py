@@ -1,10 +1,12 @@
-"""The specification says where each rule holds, and every link of a document leads somewhere."""
+"""What code, tests and documents cite is there, and the specification says where each rule holds."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.spec import ROOT, Row, cited, rows, sources
+import pytest
+
+from tests.spec import ROOT, Row, cited, prose, rows, sources
 
 EXPECTED = {
     *(f"R-{number:03}" for number in range(1, 412)),
@@ -14,10 +16,15 @@ EXPECTED = {
 }
 STATE = re.compile(r"held(: .+)?|(differs|not carried over|untested|\*\*OPEN GAP\*\*): .+")
 NAMED_PATH = re.compile(r"`((?:adapters|app|domain|docs|tests)/[\w./-]+)`")
+NOWHERE = re.compile(r"(?<!RFC \d{4}, )\bsections? \d[\d.]*|\bissues? #?\d+", re.IGNORECASE)
+DOCUMENT = re.compile(r"\b[\w-]+\.md\b")
+DECISION = re.compile(r"\bdecisions?[ /]0*(\d+)")
 LINK = re.compile(r"(?:\]\(|^\[[^\]]+\]: )(?!\w+:)([^#\s)]*)#?([^\s)]*)", re.MULTILINE)
 ANCHOR = re.compile(r'^#+ (?P<heading>.+)|<a id="(?P<id>[^"]+)"', re.MULTILINE)
 
 DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
+DOCUMENT_NAMES = {path.name for path in DOCUMENTS}
+DECISIONS = {int(path.name[:4]) for path in DOCUMENTS if path.parent.name == "decisions"}
 
 
 def test_every_rule_has_one_row() -> None:
@@ -45,6 +52,32 @@ def problems_of(row: Row) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)} does not exist"
         elif path in row.tests and row.id not in cited(path.read_text()):
             yield f"{path.relative_to(ROOT)} does not name it"
+
+
+def test_every_citation_leads_somewhere() -> None:
+    known = {row.id for row in rows()}
+    paths = [path for path in sources() if path != Path(__file__)]
+
+    nowhere = [
+        f"{path.relative_to(ROOT)}: {dead}" for path in paths for dead in dead_citations(prose(path), known)
+    ]
+
+    assert nowhere == []
+
+
+@pytest.mark.parametrize("dead", ["B99", "R-412", "section 24", "issue 6", "design.md", "decision 99"])
+def test_a_citation_that_leads_nowhere_is_found(dead: str) -> None:
+    assert dead_citations(f"As {dead} says.", set()) == [dead]
+
+
+def dead_citations(text: str, known: set[str]) -> list[str]:
+    """What a text refers to that is not in this repository: ids, documents, decisions, sections, issues."""
+    return [
+        *sorted(cited(text) - known),
+        *NOWHERE.findall(text),
+        *(match[0] for match in DOCUMENT.finditer(text) if match[0] not in DOCUMENT_NAMES),
+        *(match[0] for match in DECISION.finditer(text) if int(match[1]) not in DECISIONS),
+    ]
 
 
 def test_every_link_of_a_document_leads_somewhere() -> None:

@@ -102,7 +102,7 @@ def test_json_with_a_charset_is_json(http: httpx.Client) -> None:
 
 
 def test_an_unknown_route_is_not_found(http: httpx.Client) -> None:
-    """R-007, D-06, field report D16."""
+    """R-007, D-06, D16."""
     error = refused(http.get("/v1/nothing"), 404)
 
     assert error["message"] == "There is no GET /v1/nothing"
