@@ -15,13 +15,11 @@ from turnlog.adapters.openai.events import event_object, time_text
 from turnlog.adapters.openai.response import response_object
 from turnlog.domain.audit.compare import FORM, Comparison
 from turnlog.domain.audit.failures import failure
-from turnlog.domain.audit.views import Content, Conversation, Line, RowView, TurnView, state_times
+from turnlog.domain.audit.views import Conversation, Line, RowView, TurnView, state_times
 from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.messages import Message
 
 Json = dict[str, Any]
-
-_SHOWN: Content = "shown"
 
 _ASKED = (
     "instructions",
@@ -54,7 +52,7 @@ def row_object(view: RowView) -> Json:
         "expires": time_text(row.expires_at * 1000),
         "latency_ms": row.latency_ms,
         "usage": {**asdict(row.usage), "total_tokens": row.usage.total_tokens} if row.usage else None,
-        "tools": list(row.tools) if view.content == _SHOWN else None,
+        "tools": list(row.tools) if view.content == "shown" else None,
         "events": row.last_version,
         "content": view.content,
     }
@@ -75,7 +73,7 @@ def page_object(rows: Sequence[Json], *, has_more: bool) -> Json:
 
 def turn_object(view: TurnView) -> Json:
     """The row of a turn with its state times, what was asked, how it ran and what it answered."""
-    shown = view.content == _SHOWN
+    shown = view.content == "shown"
     response, failed = view.response, failure(view.response)
     started, ended = response.started, response.ended
     return {

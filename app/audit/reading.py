@@ -1,7 +1,7 @@
 """The auditor's use cases: find responses, see one whole, read its conversation, compare two.
 
 Metadata is for auditors and operators; content for auditors, and for operators that of turns that failed and
-of their replays (D-18). Whoever may not read a response's content gets its story without it.
+of their replays (D-18). A caller who may not read the content of a response gets its events without it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class AuditLog(EventReader, AuditReader, LogExporter, Protocol):
 
 
 class Audit:
-    """Reads the log for auditors and operators, whoever's responses it is about.
+    """Reads the log of all owners, for auditors and operators.
 
     Args:
         withhold: an event without its content.
@@ -113,13 +113,7 @@ class Audit:
         told = [view.row.response_id for view in views[:MOST_TOLD] if with_text and view.content == "shown"]
         said = await self._exchanges(told)
         lines = [
-            Line(
-                view.row,
-                view.content,
-                kind=node.kind,
-                depth=node.depth,
-                exchange=said.get(view.row.response_id),
-            )
+            Line(view.row, view.content, node.kind, node.depth, said.get(view.row.response_id))
             for node, view in zip(nodes, views, strict=True)
         ]
         return Conversation(lines, cut=len(rows) > MOST_LINKS)

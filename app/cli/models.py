@@ -42,9 +42,7 @@ def models(context: click.Context, db: str | None, *, as_json: bool) -> None:
 @json_option
 def load_model(name: str, db: str | None, *, as_json: bool) -> None:
     """Load a declared model now, not at its first request."""
-    with _server(db) as server, _waiting(f"loading {name}"):
-        entry = server.post("/v1/models/load", {"name": name})
-    _show([entry], as_json=as_json)
+    _change("load", {"name": name}, db, as_json=as_json)
 
 
 @models.command("unload")
@@ -53,9 +51,7 @@ def load_model(name: str, db: str | None, *, as_json: bool) -> None:
 @json_option
 def unload_model(name: str, db: str | None, *, as_json: bool) -> None:
     """Free a model's memory; its next request loads it again."""
-    with _server(db) as server, _waiting(f"unloading {name}"):
-        entry = server.post("/v1/models/unload", {"name": name})
-    _show([entry], as_json=as_json)
+    _change("unload", {"name": name}, db, as_json=as_json)
 
 
 @models.command("swap")
@@ -68,9 +64,7 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
 
     TO is loaded first, if it must be. `swap NAME NAME` undoes it.
     """
-    with _server(db) as server, _waiting(f"swapping {name}"):
-        entry = server.post("/v1/models/swap", {"name": name, "to": to})
-    _show([entry], as_json=as_json)
+    _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
 
 @models.command("pull")
@@ -93,8 +87,12 @@ def _before_the_subcommand(option: str) -> Any:
     return context.parent and context.parent.params.get(option)
 
 
-def _waiting(what: str) -> Any:
-    return err.status(f"{what} …") if err.is_terminal else nullcontext()
+def _change(verb: str, body: Json, db: str | None, *, as_json: bool) -> None:
+    doing = {"load": "loading", "unload": "unloading", "swap": "swapping"}[verb]
+    waiting: Any = err.status(f"{doing} {body['name']} …") if err.is_terminal else nullcontext()
+    with _server(db) as server, waiting:
+        entry = server.post(f"/v1/models/{verb}", body)
+    _show([entry], as_json=as_json)
 
 
 def _show(entries: list[Json], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from turnlog.app.cli.console import err, fail, out, print_json, refusing
 from turnlog.app.cli.failed_turns import replay_failed
 from turnlog.app.cli.options import database, db_option
 from turnlog.app.cli.own_server import any_server
-from turnlog.app.cli.rerun import events, replay_body
+from turnlog.app.cli.rerun import replay_body, replay_events
 from turnlog.app.cli.server import Server
 
 Json = dict[str, Any]
@@ -131,7 +131,7 @@ def _run(server: Server, response_id: str, options: Json) -> bool:
     if options["tell"]:
         body["pace"] = options["pace"]
     response: Json = {}
-    for event in events(server.lines(f"/v1/responses/{response_id}/replay", body)):
+    for event in replay_events(server, response_id, body):
         if options["as_json"]:
             print_json(event)
         elif event["type"] == "response.output_text.delta":

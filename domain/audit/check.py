@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
-from turnlog.domain.audit.compare import first_difference, output_ids
+from turnlog.domain.audit.compare import first_difference, output_ids, prompt_digest
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.items import item_texts
 from turnlog.domain.ports import InferenceEngine
@@ -84,8 +84,7 @@ def check_checkable(original: Response, engine: InferenceEngine) -> None:
 
 
 def judge(original: Response, replay: Response, spell: Spell) -> Verdict:
-    """Compare two turns that have ended."""
-    assert original.started
+    """Compare two turns that have ended, of which the original reached a model."""
 
     def token(ids: TokenIds) -> Token | None:
         return Token(ids[0], spell(ids[:1])[0]) if ids else None
@@ -94,17 +93,17 @@ def judge(original: Response, replay: Response, spell: Spell) -> Verdict:
         return text[:_EXCERPT_CHARACTERS] or None
 
     ids, ids_again = output_ids(original), output_ids(replay)
-    in_tokens = ids is not None and ids_again is not None
+    if ids is None or ids_again is None:
+        difference = _difference(_text(original), _text(replay), excerpt)
+    else:
+        difference = _difference(ids, ids_again, token)
     return Verdict(
         original=original.id,
         replay=replay.id,
-        compared="tokens" if in_tokens else "text",
-        same_prompt=replay.started is not None
-        and replay.started.prompt.digest == original.started.prompt.digest,
+        compared="text" if None in (ids, ids_again) else "tokens",
+        same_prompt=prompt_digest(original) == prompt_digest(replay),
         alone=all(turn.ended is not None and turn.ended.alone is not False for turn in (original, replay)),
-        difference=_difference(ids, ids_again, token)
-        if ids is not None and ids_again is not None
-        else _difference(_text(original), _text(replay), excerpt),
+        difference=difference,
     )
 
 

@@ -105,7 +105,7 @@ def compare(a: Response, b: Response, seen: tuple[Seen | None, Seen | None] = (N
     return Comparison(
         ids=_pair(a.id, b.id),
         input=_inputs(a, b, *seen),
-        prompt=_pair(_prompt(a), _prompt(b)),
+        prompt=_pair(prompt_digest(a), prompt_digest(b)),
         parameters={
             name: pair
             for (name, left), (_, right) in zip(_parameters(a), _parameters(b), strict=True)
@@ -118,6 +118,11 @@ def compare(a: Response, b: Response, seen: tuple[Seen | None, Seen | None] = (N
         tokens=_tokens(a, b),
         ended=_pair(_ended(a), _ended(b)),
     )
+
+
+def prompt_digest(turn: Response) -> str | None:
+    """The hash of the prompt in token ids; None if the turn has not started or has expired."""
+    return (turn.started.prompt.digest or None) if turn.started else None
 
 
 def output_ids(turn: Response) -> TokenIds | None:
@@ -155,11 +160,6 @@ def _inputs(a: Response, b: Response, a_seen: Seen | None, b_seen: Seen | None) 
     if len(left) != len(right):
         differs.append(f"number of messages ({len(left)} and {len(right)})")
     return InputDifference(same=not differs, differs=differs)
-
-
-def _prompt(turn: Response) -> str | None:
-    # An expired turn has none: its hash went with its content.
-    return (turn.started.prompt.digest or None) if turn.started else None
 
 
 def _fingerprint(turn: Response) -> str | None:

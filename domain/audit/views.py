@@ -45,7 +45,7 @@ class Exchange(Struct, frozen=True):
     answered: str
 
 
-class Line(RowView, frozen=True, kw_only=True):
+class Line(RowView, frozen=True):
     """A response in its conversation (`trees.Node`); `exchange` is None if not asked for or not shown."""
 
     kind: Kind

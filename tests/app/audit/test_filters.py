@@ -95,12 +95,9 @@ def test_every_condition_has_a_name() -> None:
         ([("model", "a"), ("model", "b")], "model"),
         ([("metadata.k", "a"), ("metadata.k", "b")], "metadata.k"),
         ([("limit", "many")], "limit"),
-        ([("limit", "0")], "limit"),
         ([("min_tokens", "-1")], "min_tokens"),
         ([("min_latency_ms", "²")], "min_latency_ms"),
         ([("min_tokens", "9" * 30)], "min_tokens"),
-        ([("status", "broken")], "status"),
-        ([("q", "ab")], "q"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_by_its_name(given: list[tuple[str, str]], param: str) -> None:
