@@ -35,7 +35,7 @@ class MarkerSet:
 
     def __init__(self, markers: Iterable[str]) -> None:
         self.root = _State(0)
-        for marker in filter(None, markers):
+        for marker in markers:
             state = self.root
             for char in marker:
                 state = state.next.setdefault(char, _State(state.depth + 1))

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from turnlog.domain import markers as module
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 
-markers = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=4)
+Case = tuple[list[str], list[str]]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Markers, and pieces of a text that is made of their beginnings."""
+    wanted = draw(st.lists(st.text("ab<", max_size=4), max_size=4))
+    beginnings = ["a", "b", *(each[:size] for each in wanted for size in range(1, len(each) + 1))]
+    text = "".join(draw(st.lists(st.sampled_from(beginnings), max_size=6)))
+    cuts = draw(st.sets(st.integers(0, len(text))))
+    return wanted, [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
 
 
 def scanned(wanted: Iterable[str], pieces: Iterable[str]) -> list[tuple[str, str]]:
@@ -32,37 +42,37 @@ def scanned(wanted: Iterable[str], pieces: Iterable[str]) -> list[tuple[str, str
 def searched(wanted: Iterable[str], text: str) -> list[tuple[str, str]]:
     """The same by looking at every beginning of the text."""
     for end in range(1, len(text) + 1):
-        ending = [marker for marker in wanted if text[:end].endswith(marker)]
+        ending = [marker for marker in wanted if marker and text[:end].endswith(marker)]
         if ending:
             longest = max(ending, key=len)
             return [(text[: end - len(longest)], longest), *searched(wanted, text[end:])]
     return [(text, "")]
 
 
-@given(markers, st.text("ab<", max_size=12), st.data())
-@example(["aab", "ab<", "b"], "aab<ab<", None)
-def test_where_the_text_is_cut_changes_nothing(
-    wanted: list[str], text: str, data: st.DataObject | None
-) -> None:
+@given(cases())
+@example((["aab", "ab<", "b"], list("aab<ab<")))
+def test_where_the_text_is_cut_changes_nothing(case: Case) -> None:
     """R-272: markers that overlap, contain or begin each other among them."""
-    cuts = data.draw(st.sets(st.integers(0, len(text)))) if data else set(range(len(text)))
-    pieces = [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
+    wanted, pieces = case
 
-    assert scanned(wanted, pieces) == searched(wanted, text)
+    assert scanned(wanted, pieces) == searched(wanted, "".join(pieces))
 
 
-@given(markers, st.text("ab<", max_size=12))
-def test_only_the_beginning_of_a_marker_is_held_back(wanted: list[str], text: str) -> None:
+@given(cases())
+def test_only_the_beginning_of_a_marker_is_held_back(case: Case) -> None:
     """R-271: everything else is visible at once."""
-    scanner = MarkerScanner(MarkerSet(wanted))
+    wanted, pieces = case
+    text, scanner = "".join(pieces), MarkerScanner(MarkerSet(wanted))
 
-    passed, marker, end = scanner.scan(text)
-    assume(not marker)
+    scans = [scanner.scan(piece) for piece in pieces]
+    assume(not any(marker for _, marker, _ in scans))
 
     beginnings = {each[:size] for each in wanted for size in range(len(each))}
     held = max((each for each in beginnings if text.endswith(each)), key=len, default="")
-    assert (passed, end) == (text.removesuffix(held), len(text))
+    visible = text.removesuffix(held)
+    assert "".join(passed for passed, _, _ in scans) == visible
     assert (scanner.flush(), scanner.flush()) == (held, "")
+    assert scanner.scan(text) == (visible, "", len(text))
 
 
 def lines_run(work: Callable[[], object]) -> int:
