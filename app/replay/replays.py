@@ -1,13 +1,14 @@
 """The use cases of replay: find a turn that is over, run it again, and compare."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from turnlog.app.models import Models
 from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.audit.check import Spell, Verdict, check_checkable, judge
 from turnlog.domain.errors import (
     ContentExpiredError,
@@ -47,7 +48,7 @@ class Replays:
         turns: Turns,
         models: Models,
         reader: EventReader,
-        live: Mapping[str, LiveTurn],
+        live: LiveTurns,
         clock: Clock,
     ) -> None:
         self._turns = turns
@@ -65,7 +66,7 @@ class Replays:
             StorageTimeoutError: its end is still being written.
             ContentExpiredError: its content was removed, or is about to be.
         """
-        if turn := self._live.get(response_id):
+        if turn := self._live.of(response_id, None):
             if turn.response.ended is None:
                 raise _not_over(response_id)
             if not await turn.until_settled(chain_write_wait_s()):

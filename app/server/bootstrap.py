@@ -33,7 +33,7 @@ from turnlog.app.settings import Settings, idle_delay_s, most_waiting
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.quotas import Quotas
@@ -63,8 +63,8 @@ def assemble(
     lock = _lock(settings, resources)
     journal, reader = _store(settings, resources)
     clock = SystemClock()
-    live: dict[str, LiveTurn] = {}
-    pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
+    live = LiveTurns()
+    pending: PendingAppends = PendingWrites(live.owner_of)
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, sessions, pending, journal, clock)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
@@ -168,16 +168,12 @@ def _metrics(
     )
 
 
-def _quotas(settings: Settings, live: Mapping[str, LiveTurn]) -> Quotas:
+def _quotas(settings: Settings, live: LiveTurns) -> Quotas:
     return Quotas(
         live,
         max_queued=settings.max_queued_turns_per_owner,
         max_streams=settings.max_streams_per_owner,
     )
-
-
-def _owner(turn: LiveTurn | None) -> str | None:
-    return turn.response.created.owner if turn else None
 
 
 def key_file(settings: Settings) -> KeyFile | None:

@@ -16,6 +16,7 @@ from turnlog.app.settings import retention_s
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
@@ -47,7 +48,6 @@ class Turns:
     """Begins turns and sees each through to its last event.
 
     Args:
-        live: where the turns are found whose last event is not stored yet, by response id.
         new_framer: makes the framer of one stream.
         boot_id: names this process, so that a chain knows which one made it (R-143).
     """
@@ -57,7 +57,7 @@ class Turns:
         *,
         models: Models,
         chains: Chains,
-        live: dict[str, LiveTurn],
+        live: LiveTurns,
         persistence: Persistence,
         reader: EventReader,
         load: JournalLoad,
@@ -160,8 +160,7 @@ class Turns:
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
-        for turn in list(self._live.values()):
-            turn.abort("shutting_down")
+        self._live.abort_all("shutting_down")
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 if self._tasks:
@@ -177,13 +176,7 @@ class Turns:
         wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         if not wanted:
             return {}
-        live = {
-            item.id: item
-            for turn in self._live.values()
-            if turn.response.created.store and turn.response.created.owner == owner
-            for item in turn.response.items
-            if item.id in wanted
-        }
+        live = self._live.items_of(owner, wanted)
         now_s = self._clock.now_ms() // 1000
         stored = self._reader.items(wanted - live.keys(), now_s=now_s, owner=owner)
         return await asyncio.wrap_future(stored) | live
@@ -251,10 +244,10 @@ class Turns:
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
         run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
-        self._live[turn.response.id] = turn
+        self._live.add(turn)
         task = asyncio.create_task(run.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if turn_log is None:  # else its last write lets it go
-            task.add_done_callback(lambda _: self._live.pop(created.response_id))
+            task.add_done_callback(lambda _: self._live.remove(created.response_id))
         return turn

@@ -6,12 +6,11 @@ look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says 
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from turnlog.app.settings import chain_write_wait_s
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.domain.continuation import check_chain, check_continuable
 from turnlog.domain.conversation import Chain
@@ -105,7 +104,6 @@ class Chains:
     """Finds the chain behind a `previous_response_id`.
 
     Args:
-        live: the turns that are read from memory, by response id.
         pending: the writes of the reader's store that have not settled (R-127).
         max_length: how many responses a chain may have (D-31).
     """
@@ -113,7 +111,7 @@ class Chains:
     def __init__(
         self,
         reader: EventReader,
-        live: Mapping[str, LiveTurn],
+        live: LiveTurns,
         pending: PendingAppends,
         clock: Clock,
         *,
@@ -136,9 +134,7 @@ class Chains:
         """
         if previous_id is None:
             return ()
-        turn = self._live.get(previous_id)
-        if turn and turn.response.created.owner != owner:
-            turn = None
+        turn = self._live.of(previous_id, owner)
         if turn and turn.response.created.store:
             check_continuable(turn.response)
         # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.

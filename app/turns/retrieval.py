@@ -1,10 +1,10 @@
 """What happened to a response, for those who ask afterwards: from memory while it runs, then from the log."""
 
 import asyncio
-from collections.abc import Mapping
 
 from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.domain.errors import ResponseNotFoundError, StorageTimeoutError
 from turnlog.domain.events import Recorded, ResponseCreated, ResponseEvent
@@ -20,9 +20,7 @@ class Readings:
     memory makes no difference (D-18).
     """
 
-    def __init__(
-        self, reader: EventReader, live: Mapping[str, LiveTurn], pending: PendingAppends, clock: Clock
-    ) -> None:
+    def __init__(self, reader: EventReader, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
         self._reader = reader
         self._live = live
         self._pending = pending
@@ -30,8 +28,7 @@ class Readings:
 
     def live(self, response_id: str, owner: str = LOCAL_OWNER) -> LiveTurn | None:
         """The turn, if its last event is not stored yet."""
-        turn = self._live.get(response_id)
-        return turn if turn and turn.response.created.owner == owner else None
+        return self._live.of(response_id, owner)
 
     async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Response:
         """The response as far as it has come.

@@ -12,7 +12,7 @@ from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.recovery import recover
@@ -81,7 +81,7 @@ class Server:
         self.engine = PuppetEngine()
         self.retains = CountedRetains()
         self.pending: PendingAppends = PendingWrites()
-        self.live: dict[str, LiveTurn] = {}
+        self.live = LiveTurns()
         self.persistence = Persistence(self.journal, self.pending, self.retains, self.live, self.clock)
         self.turns = Turns(
             models=resident({MODEL: self.engine}, self.clock),

@@ -249,7 +249,7 @@ def pending_state(given: Given, state: str) -> None:
     """Put what is under way for `local`, the owner of the response, into that state."""
     match state:
         case "live":
-            given.live[ID] = LiveTurn(CREATED, Framer())
+            given.live.add(LiveTurn(CREATED, Framer()))
         case "write":
             given.write()
         case "marker":

@@ -8,7 +8,7 @@ from typing import Any, cast
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
 from turnlog.app.http.errors import refuse
 from turnlog.app.turns.chains import Chains
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.domain.errors import ResponsesError, StorageError
@@ -86,7 +86,7 @@ class Given:
         self.reader = FakeReader(finds)
         self.pending: PendingAppends = PendingWrites(lambda _: LOCAL_OWNER)
         self.clock = FakeClock()
-        self.live: dict[str, LiveTurn] = {}
+        self.live = LiveTurns()
         self.chains = Chains(
             cast(EventReader, self.reader), self.live, self.pending, self.clock, max_length=10
         )
