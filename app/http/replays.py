@@ -1,6 +1,6 @@
 """The route of replays: run a turn again, tell it again, or check it."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,11 +18,13 @@ from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
 from turnlog.app.http.service import Service
 from turnlog.app.replay import Changes, Verdict
-from turnlog.app.replay.replays import Original, paced
+from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s
-from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import ResponseEvent
 from turnlog.domain.owners import Caller
 from turnlog.domain.rerun import SETTABLE
+from turnlog.domain.response import fold_stored
 
 HttpRequest = Request[None, None, State]
 
@@ -34,14 +36,15 @@ async def replay_response(
     """Replay a turn that is over; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
     _refuse_what_does_not_go_together(body)
-    original = await service.replays.original(response_id)
-    if not caller.reads_content(failed=original.failed or original.replays_a_failure):
-        raise ForbiddenError("An operator may replay turns that failed; this one did not.")
-    owner = original.response.created.owner
+    story = await service.retrieval.original(response_id, caller)
+    original = fold_stored(story)
+    owner = original.created.owner
+    if body.kind == "retell" and body.stream:
+        until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+        told = _frames(story, original_pace=body.pace == "original")
+        return FrameStream(told, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
-        if body.stream:
-            until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-        return _told_again(original, body)
+        return Response(response_object(original))
     if body.kind == "check":
         with service.quotas.beginning(owner):
             check = await service.replays.check(original, yields=body.yields)
@@ -78,16 +81,9 @@ def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, A
     return {name: getattr(checked, name) for name in wanted}
 
 
-def _told_again(original: Original, body: ReplayBody) -> Response[Any]:
-    if not body.stream:
-        return Response(response_object(original.response))
-    told = _frames(original, original_pace=body.pace == "original")
-    return FrameStream(told, drain_limit_s=drain_limit_s())
-
-
-async def _frames(original: Original, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(story: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncGenerator[bytes, None]:
     framer = Framer()
-    async for event in paced(original.events, original_pace=original_pace):
+    async for event in paced(story, original_pace=original_pace):
         if frames := framer.receive(event):
             yield b"".join(frames)
 

@@ -38,7 +38,7 @@ from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
-from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
@@ -65,15 +65,16 @@ def assemble(
     clock = SystemClock()
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
+    retrieval = Retrieval(reader, live, pending, clock)
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, sessions, pending, journal, clock)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
-        chains=Chains(reader, live, pending, clock, max_length=settings.max_chain_length),
+        chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
+        retrieval=retrieval,
         live=live,
         persistence=Persistence(measured, pending, models.registry, live, clock),
-        reader=reader,
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
@@ -86,14 +87,18 @@ def assemble(
     )
     return Service(
         models=models,
-        replays=Replays(turns, models, reader, live, clock),
+        replays=Replays(turns, models),
         metrics=metrics,
         turns=turns,
-        readings=Readings(reader, live, pending, clock),
-        audit=Audit(reader, clock, withheld),
+        retrieval=retrieval,
+        audit=Audit(reader, retrieval, clock, withheld),
         health=Health(models, reader, journal),
         access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
-        quotas=_quotas(settings, live),
+        quotas=Quotas(
+            live,
+            max_queued=settings.max_queued_turns_per_owner,
+            max_streams=settings.max_streams_per_owner,
+        ),
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
         tidy=sessions.sweep,
@@ -165,14 +170,6 @@ def _metrics(
             memory=models.memory,
             warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
         )
-    )
-
-
-def _quotas(settings: Settings, live: LiveTurns) -> Quotas:
-    return Quotas(
-        live,
-        max_queued=settings.max_queued_turns_per_owner,
-        max_streams=settings.max_streams_per_owner,
     )
 
 

@@ -19,6 +19,7 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence
 from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
@@ -27,9 +28,8 @@ from turnlog.domain.errors import BindingChangedError, ShuttingDownError, Storag
 from turnlog.domain.events import ResponseCreated, Sampling
 from turnlog.domain.ids import IdKind
 from turnlog.domain.inputs import ItemReference
-from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER
-from turnlog.domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
+from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
 from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
 from turnlog.domain.retention import expires_at
 
@@ -57,9 +57,9 @@ class Turns:
         *,
         models: Models,
         chains: Chains,
+        retrieval: Retrieval,
         live: LiveTurns,
         persistence: Persistence,
-        reader: EventReader,
         load: JournalLoad,
         clock: Clock,
         ids: IdSource,
@@ -72,9 +72,9 @@ class Turns:
     ) -> None:
         self._models = models
         self.chains = chains
+        self._retrieval = retrieval
         self._live = live
         self._persistence = persistence
-        self._reader = reader
         self._load = load
         self._clock = clock
         self._ids = ids
@@ -115,7 +115,8 @@ class Turns:
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
-        items = await self._referenced(request, owner)
+        referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
+        items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
         plan = await asyncio.to_thread(
             make_plan,
@@ -170,16 +171,6 @@ class Turns:
     def _refuse_if_shutting_down(self) -> None:
         if self._shutting_down:
             raise ShuttingDownError
-
-    async def _referenced(self, request: TurnRequest, owner: str) -> dict[str, Item]:
-        """The owner's stored items that the request refers to, by id; those not there are left out."""
-        wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
-        if not wanted:
-            return {}
-        live = self._live.items_of(owner, wanted)
-        now_s = self._clock.now_ms() // 1000
-        stored = self._reader.items(wanted - live.keys(), now_s=now_s, owner=owner)
-        return await asyncio.wrap_future(stored) | live
 
     def _created(
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
