@@ -39,8 +39,9 @@ async def replay_response(
     story = await service.retrieval.original(response_id, caller)
     original = fold_stored(story)
     owner = original.created.owner
-    if body.kind == "retell" and body.stream:
+    if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+    if body.kind == "retell" and body.stream:
         told = _frames(story, original_pace=body.pace == "original")
         return FrameStream(told, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
@@ -53,8 +54,6 @@ async def replay_response(
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)
-    if body.stream:
-        until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     return await answer(turn, request, service, stream=body.stream)
 
 
