@@ -1,6 +1,6 @@
 """The route of replays: run a turn again, tell it again, or check it."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,14 +17,13 @@ from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
 from turnlog.app.http.service import Service
-from turnlog.app.replay import Changes, Verdict
+from turnlog.app.replay import Changes
 from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s
+from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import ResponseEvent
 from turnlog.domain.owners import Caller
 from turnlog.domain.rerun import SETTABLE
-from turnlog.domain.response import fold_stored
 
 HttpRequest = Request[None, None, State]
 
@@ -37,8 +36,7 @@ async def replay_response(
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
     _refuse_what_does_not_go_together(body)
     story = await service.retrieval.original(response_id, caller)
-    original = fold_stored(story)
-    owner = original.created.owner
+    original = story.response
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if body.kind == "retell" and body.stream:
@@ -47,12 +45,13 @@ async def replay_response(
     if body.kind == "retell":
         return Response(response_object(original))
     if body.kind == "check":
-        with service.quotas.beginning(owner):
+        with service.quotas.beginning(original.created.owner):
             check = await service.replays.check(original, yields=body.yields)
         await until_over(check.turn, request)
-        return Response(_shown(check.verdict()))
+        verdict = check.verdict()
+        return Response(verdict_object(**verdict._asdict(), identical=verdict.identical))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
-    with service.quotas.beginning(owner):
+    with service.quotas.beginning(original.created.owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)
     return await answer(turn, request, service, stream=body.stream)
 
@@ -80,12 +79,8 @@ def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, A
     return {name: getattr(checked, name) for name in wanted}
 
 
-async def _frames(story: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(story: Story, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
     framer = Framer()
-    async for event in paced(story, original_pace=original_pace):
-        if frames := framer.receive(event):
+    async for event in paced(story.events, original_pace=original_pace):
+        if frames := framer.receive(event, story.response):
             yield b"".join(frames)
-
-
-def _shown(verdict: Verdict) -> dict[str, Any]:
-    return verdict_object(**verdict._asdict(), identical=verdict.identical)

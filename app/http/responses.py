@@ -130,7 +130,7 @@ async def read_response(
     else:
         story = await service.retrieval.story(response_id, caller.owner)
         log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, story), closed=True)
+        log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
     obfuscated = _flag(request, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())

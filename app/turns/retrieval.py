@@ -6,7 +6,7 @@ whatever asks: GET, streams, events, chains, item references, replay and audit.
 
 import asyncio
 from collections.abc import Sequence, Set
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.live import LiveTurn
@@ -32,6 +32,13 @@ class Log(EventReader, AuditReader, Protocol):
     """The log that responses are found in."""
 
 
+class Story(NamedTuple):
+    """A response that has ended, with the stored events from which it can be told whole."""
+
+    response: Response
+    events: list[ResponseEvent]
+
+
 class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
@@ -53,19 +60,17 @@ class Retrieval:
         """The response as far as it has come; raises what `story` raises."""
         if turn := self.live(response_id, owner):
             return turn.response
-        return fold_stored(await self.story(response_id, owner))
+        return (await self.story(response_id, owner)).response
 
-    async def story(self, response_id: str, owner: str = LOCAL_OWNER) -> list[ResponseEvent]:
-        """The stored events of a response that has ended: those from which it can be told whole.
+    async def story(self, response_id: str, owner: str = LOCAL_OWNER) -> Story:
+        """A response that has ended.
 
         Raises:
             ResponseNotFoundError: there is none, it has expired, or its end could not be stored.
             StorageTimeoutError: its end is still being written.
         """
-        events = [recorded.event for recorded in await self._visible(response_id, owner)]
-        if not events or fold_stored(events).ended is None:
-            raise self._without_end(response_id, owner, ResponseNotFoundError(response_id))
-        return events
+        stored = await self._visible(response_id, owner)
+        return self._whole(response_id, stored, owner, otherwise=ResponseNotFoundError(response_id))
 
     async def events(self, response_id: str, owner: str = LOCAL_OWNER) -> list[Recorded]:
         """The stored events of a response, in order; those of a turn that has just ended may take a moment.
@@ -111,8 +116,8 @@ class Retrieval:
             raise ResponseNotFoundError(response_id)
         return row, events
 
-    async def original(self, response_id: str, caller: Caller) -> list[ResponseEvent]:
-        """The stored events of a turn that has ended, whoever's, if the caller may replay it.
+    async def original(self, response_id: str, caller: Caller) -> Story:
+        """A response that has ended, whoever's, if the caller may replay it.
 
         Raises:
             ResponseNotFoundError: there is none.
@@ -129,11 +134,10 @@ class Retrieval:
         row, events = await self.stored(response_id)
         if row.expired or row.expires_at <= self._clock.now_ms() // 1000:
             raise ContentExpiredError(response_id)
-        if row.ended_ms is None:
-            raise self._without_end(response_id, row.owner, NotEndedError(response_id))
+        story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
         if not await self.reads_content(caller, row):
             raise ForbiddenError("An operator may replay turns that failed; this one did not.")
-        return [recorded.event for recorded in events]
+        return story
 
     async def reads_content(self, caller: Caller, row: AuditRow) -> bool:
         """Whether the caller may read what was said in a turn, and so run it again."""
@@ -160,6 +164,12 @@ class Retrieval:
         assert isinstance(created, ResponseCreated), f"a response begins with {created}"
         return created.owner == owner and created.expires_at > self._clock.now_ms() // 1000
 
-    def _without_end(self, response_id: str, owner: str, otherwise: ResponsesError) -> ResponsesError:
-        """What to say of a response whose end is not stored: to wait for it, if it is still being written."""
-        return StorageTimeoutError(response_id) if self._pending.concerns(response_id, owner) else otherwise
+    def _whole(
+        self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError
+    ) -> Story:
+        """The story; if its end is not stored, the client may come again while it is being written."""
+        events = [recorded.event for recorded in stored]
+        response = fold_stored(events) if events else None
+        if response and response.ended:
+            return Story(response, events)
+        raise StorageTimeoutError(response_id) if self._pending.concerns(response_id, owner) else otherwise

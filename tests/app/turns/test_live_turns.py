@@ -8,6 +8,7 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.events import ItemClosed, ItemOpened, ResponseEvent
 from turnlog.domain.items import MessageItem
+from turnlog.domain.response import fold
 
 
 def begun(
@@ -15,9 +16,7 @@ def begun(
 ) -> LiveTurn:
     """A turn to which that has happened."""
     created = replace(CREATED, response_id=response_id, owner=owner, store=store)
-    turn = LiveTurn(created, Framer())
-    for event in events:
-        turn.take(event)
+    turn = LiveTurn(fold([created, *events]), Framer())
     live.add(turn)
     return turn
 

@@ -59,8 +59,7 @@ class Given:
 
     def runs(self) -> LiveTurn:
         """A turn that has started and is not stored yet."""
-        running = LiveTurn(created("resp_a"), Framer())
-        running.take(STARTED)
+        running = LiveTurn(fold([created("resp_a"), STARTED]), Framer())
         self.live.add(running)
         return running
 
@@ -94,9 +93,9 @@ async def test_an_operator_replays_what_it_may_read(given: Given) -> None:
         response_id = f"resp_{name}"
         row, _ = await given.retrieval.stored(response_id)
         assert await given.retrieval.reads_content(OPERATOR, row) == (name in "bcd")
-        assert fold(await given.retrieval.original(response_id, AUDITOR)).id == response_id
+        assert (await given.retrieval.original(response_id, AUDITOR)).response.id == response_id
         if name in "bcd":
-            assert fold(await given.retrieval.original(response_id, OPERATOR)).id == response_id
+            assert (await given.retrieval.original(response_id, OPERATOR)).response.id == response_id
         else:
             with pytest.raises(ForbiddenError):
                 await given.retrieval.original(response_id, OPERATOR)
@@ -124,14 +123,14 @@ async def test_an_original_is_waited_for_until_it_is_stored(
 ) -> None:
     monkeypatch.setenv("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", "1")
     ended = given.runs()
-    ended.take(COMMITTED)
+    ended.response.apply(COMMITTED)
 
     with pytest.raises(StorageTimeoutError):
         await given.retrieval.original("resp_a", LOCAL)
 
     given.stored(turn("resp_a"))
     ended.settled.set()
-    assert fold(await given.retrieval.original("resp_a", LOCAL)).ended == COMMITTED
+    assert (await given.retrieval.original("resp_a", LOCAL)).response.ended == COMMITTED
 
 
 @pytest.mark.parametrize("wedged", [False, True])
