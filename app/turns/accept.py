@@ -1,7 +1,7 @@
 """The use case at the heart of the service: a request is checked, accepted and set running.
 
 Everything that can refuse a turn comes first; then `ResponseCreated` says that it was accepted, and from
-there on whatever happens is an event (D-26). `app.running` takes it from here to its end.
+there on whatever happens is an event (D-26). `app.turns.run` takes it from here to its end.
 """
 
 import asyncio

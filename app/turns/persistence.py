@@ -1,4 +1,4 @@
-"""When a turn's events are stored, and what becomes of the write that holds its last one (section 24).
+"""When a turn's events are stored, and what becomes of the write that holds its last one (R-351 … R-364).
 
 Deltas are gathered for a moment and merged, so that a stored turn is a few rows; everything else is handed
 to the journal at once. Nothing here waits for the store: a write that settles, or that takes too long, calls

@@ -1,4 +1,4 @@
-"""The look-up of a chain while writes are pending: one test for each line of R-124 (sections 9.2 and 9.3)."""
+"""The look-up of a chain while writes are pending: one test for each line of R-124."""
 
 import logging
 from collections.abc import Callable
