@@ -147,12 +147,12 @@ def _prompt_object(view: TurnView) -> Json | None:
 # ── around it ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def timeline_object(response_id: str, events: Sequence[Recorded], content: str) -> Json:
+def timeline_object(view: RowView, events: Sequence[Recorded]) -> Json:
     """The stored events of a response, each with the milliseconds since the first."""
     return {
         "object": "list",
-        "id": response_id,
-        "content": content,
+        "id": view.row.response_id,
+        "content": view.content,
         "data": [
             {**event_object(each), "after_ms": each.event.at_ms - events[0].event.at_ms} for each in events
         ],

@@ -11,12 +11,12 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.domain.audit.compare import Comparison, compare
 from turnlog.domain.audit.filters import AuditFilter, check_may_ask
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.audit.trees import lay_out
 from turnlog.domain.audit.views import (
-    Content,
     Conversation,
     Exchange,
     Line,
@@ -28,7 +28,7 @@ from turnlog.domain.audit.views import (
 from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
 from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.owners import Caller
-from turnlog.domain.ports import AuditReader, Clock, EventReader, LogExporter
+from turnlog.domain.ports import Clock, LogExporter
 
 MOST_LINKS = 10_000
 MOST_TOLD = 1_000
@@ -39,7 +39,7 @@ _BATCH = 50
 Answer = TypeVar("Answer")
 
 
-class AuditLog(EventReader, AuditReader, LogExporter, Protocol):
+class AuditLog(Log, LogExporter, Protocol):
     """The log as it is audited."""
 
 
@@ -51,9 +51,14 @@ class Audit:
     """
 
     def __init__(
-        self, log: AuditLog, clock: Clock, withhold: Callable[[ResponseEvent], ResponseEvent]
+        self,
+        log: AuditLog,
+        retrieval: Retrieval,
+        clock: Clock,
+        withhold: Callable[[ResponseEvent], ResponseEvent],
     ) -> None:
         self.log = log
+        self._retrieval = retrieval
         self.clock = clock
         self._withhold = withhold
 
@@ -74,15 +79,15 @@ class Audit:
         Raises:
             ResponseNotFoundError: nothing of it is stored.
         """
-        shown, events = await self._story(response_id, caller)
+        head, events = await self.events(response_id, caller)
         attempts = await _read(self.log.attempts_of(response_id))
         replays = await _read(self.log.replays_of(response_id))
         # Ancestors that are gone leave a shorter chain; one that has not even itself is not asked for more.
-        visible = shown.content == "shown"
-        chain = await _read(self.log.chain(response_id, limit=MOST_LINKS)) if visible else []
+        shown = head.content == "shown"
+        chain = await _read(self.log.chain(response_id, limit=MOST_LINKS)) if shown else []
         return await asyncio.to_thread(
             turn_view,
-            shown,
+            head,
             events,
             chain,
             attempts=await self._views(attempts, caller),
@@ -90,14 +95,17 @@ class Audit:
             with_prompt_ids=with_prompt_ids,
         )
 
-    async def events(self, response_id: str, caller: Caller) -> tuple[Content, list[Recorded]]:
-        """The stored events of a response, in order.
+    async def events(self, response_id: str, caller: Caller) -> tuple[RowView, list[Recorded]]:
+        """The stored events of a response in order, without content if the caller may not read it.
 
         Raises:
             ResponseNotFoundError: there are none.
         """
-        shown, events = await self._story(response_id, caller)
-        return shown.content, events
+        row, events = await self._retrieval.stored(response_id)
+        head = await self._view(row, caller)
+        if head.content == "withheld":
+            events = [replace(each, event=self._withhold(each.event)) for each in events]
+        return head, events
 
     async def conversation(self, response_id: str, caller: Caller, *, with_text: bool = True) -> Conversation:
         """The conversation that a response is part of.
@@ -138,40 +146,14 @@ class Audit:
     # ── what a caller may read ────────────────────────────────────────────────────────────────────
 
     async def _views(self, rows: Iterable[AuditRow], caller: Caller) -> list[RowView]:
-        return [RowView(row, await self._content(row, caller)) for row in rows]
+        return [await self._view(row, caller) for row in rows]
 
-    async def _content(self, row: AuditRow, caller: Caller) -> Content:
+    async def _view(self, row: AuditRow, caller: Caller) -> RowView:
         if row.expired:
-            return "expired"
-        if caller.reads_content(failed=False):
-            return "shown"
-        failed = caller.reads_content(failed=True) and await self._failed(row)
-        return "shown" if failed else "withheld"
-
-    async def _failed(self, row: AuditRow) -> bool:
-        """Whether the turn failed, or replays one that did, maybe by way of other replays."""
-        met: set[str] = set()
-        while row.reason is None:
-            met.add(row.response_id)
-            if row.replay_of is None or row.replay_of in met:
-                return False
-            original = await _read(self.log.row(row.replay_of))
-            if original is None:
-                return False
-            row = original
-        return True
+            return RowView(row, "expired")
+        return RowView(row, "shown" if await self._retrieval.reads_content(caller, row) else "withheld")
 
     # ── what the log has ──────────────────────────────────────────────────────────────────────────
-
-    async def _story(self, response_id: str, caller: Caller) -> tuple[RowView, list[Recorded]]:
-        row = await _read(self.log.row(response_id))
-        events = await _read(self.log.events(response_id)) if row else []
-        if row is None or not events:
-            raise ResponseNotFoundError(response_id)
-        content = await self._content(row, caller)
-        if content == "withheld":
-            events = [replace(each, event=self._withhold(each.event)) for each in events]
-        return RowView(row, content), events
 
     async def _family(self, response_id: str) -> list[AuditRow]:
         """The conversation's rows, with the attempts at its first request, which are roots of their own."""
