@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
@@ -11,7 +10,7 @@ from turnlog.adapters.litestar.stream import FrameStream
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
-from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
@@ -22,7 +21,7 @@ from turnlog.app.replay.replays import Original, paced
 from turnlog.app.settings import drain_limit_s
 from turnlog.domain.errors import ForbiddenError, InvalidRequestError
 from turnlog.domain.owners import Caller
-from turnlog.domain.rerun import SETTABLE
+from turnlog.domain.rerun import SETTABLE, setting
 
 HttpRequest = Request[None, None, State]
 
@@ -72,10 +71,9 @@ def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, A
             raise InvalidRequestError(
                 f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
             )
-    probe = msgspec.json.encode({"model": "-", "input": "-"} | dict(wanted))
     limits: RequestLimits = request.app.state.limits
-    checked = decode_request(probe, request.headers, limits)
-    return {name: getattr(checked, name) for name in wanted}
+    checked = read_request({"model": "-", "input": "-", **wanted}, {}, limits)
+    return {name: setting(checked, name) for name in wanted}
 
 
 def _told_again(original: Original, body: ReplayBody) -> Response[Any]:

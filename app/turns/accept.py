@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from turnlog.app.models import Entry, Lease, Models
 from turnlog.app.prefix_cache import Session, Sessions
@@ -29,18 +29,8 @@ from turnlog.domain.inputs import ItemReference
 from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
-from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
+from turnlog.domain.request import TurnRequest
 from turnlog.domain.retention import expires_at
-
-_SAMPLING_OPTIONS = (
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "top_logprobs",
-)
 
 
 class Turns:
@@ -209,8 +199,6 @@ class Turns:
             truncation=request.truncation,
             prompt_cache_key=request.prompt_cache_key,
             cache_salt=request.cache_salt,
-            safety_identifier=request.safety_identifier,
-            max_tool_calls=request.max_tool_calls,
             metadata=request.metadata,
             store=request.store,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
@@ -219,19 +207,12 @@ class Turns:
             instance_id=instance_id,
             boot_id=self._boot_id,
             owner=owner,
+            **asdict(request.echoed),
         )
 
     def _sampling(self, request: TurnRequest) -> Sampling:
-        """How the turn's tokens are drawn, with what was left open decided."""
-        resolved = Sampling(
-            temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
-            top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
-            seed=self._ids.new_seed() if request.seed is None else request.seed,
-        )
-        # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
-        asked = {name: getattr(request, name) for name in _SAMPLING_OPTIONS}
-        changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
-        return replace(resolved, **changed)
+        """How the turn's tokens are drawn; the seed is decided here if the request leaves it open."""
+        return replace(request.sampling, seed=self._ids.new_seed()) if request.new_seed else request.sampling
 
     def _set_running(
         self,
