@@ -1,4 +1,4 @@
-"""The items of `input`, in every form clients send them, as pieces of a conversation (section 13).
+"""The items of `input`, in every form clients send them, as pieces of a conversation (R-157 … R-171).
 
 An item is decoded by its own type, so that one unknown item spoils nothing and an error names its place.
 """
@@ -103,7 +103,7 @@ def _message(item: Item, at: str) -> Message | None:
             output = _tool_output(item.output, f"{at}.output")
             return Message("tool", output, call_id=item.call_id or "", is_error=item.is_error is True)
         case ReasoningItem():
-            # One that has only encrypted content, or nothing, tells the model nothing (field report B5).
+            # One that has only encrypted content, or nothing, tells the model nothing (B5).
             texts = _texts(item.summary or item.content or [])
             return Message("assistant", "", reasoning="".join(texts)) if texts else None
         case UnknownItem():

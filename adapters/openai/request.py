@@ -1,7 +1,7 @@
 """From the body of `POST /v1/responses` to a `TurnRequest`, or to a refusal that names the field.
 
 There are three steps: the JSON becomes the structs of `forms`, their limits are checked, and they become the
-turn's command. The first failure is the one refused, in the order of the specification's section 2 (R-011).
+turn's command. The first failure is the one refused, R-012 … R-019 in their order (R-011).
 """
 
 from collections.abc import Mapping
@@ -44,15 +44,12 @@ def decode_request(
         InvalidRequestError: the body is no JSON or breaks a rule; `param` names the field.
     """
     check_json(body, limits)
-    return read_request(decode_json(body), headers, limits)
-
-
-def decode_json(body: bytes) -> Any:
-    """The JSON of a body. Strict: NaN, Infinity and broken UTF-8 are refused (R-002)."""
     try:
-        return msgspec.json.decode(body)
+        # Strict: NaN, Infinity and broken UTF-8 are refused (R-002).
+        given = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    return read_request(given, headers, limits)
 
 
 def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:
@@ -110,7 +107,7 @@ def _sampling(body: RequestBody) -> Sampling:
 
 
 def _text(body: RequestBody) -> Json:
-    """`text` as the response shows it, with a format (field report B15); empty if it was not given."""
+    """`text` as the response shows it, with a format (B15); empty if it was not given."""
     if body.text is None:
         return {}
     text: Json = msgspec.to_builtins(replace(body.text, format=body.text.format or TextFormat()))

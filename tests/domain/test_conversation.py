@@ -1,4 +1,4 @@
-"""From a chain to what the model reads (R-149 … R-158, R-179 … R-181, D-09)."""
+"""From a chain to what the model reads (D-09)."""
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ def turn(*items: Item, asked: tuple[Message, ...] = (HI,), instructions: str | N
     """A committed turn with that input and output."""
     created = replace(CREATED, input=asked, instructions=instructions)
     response = fold([created, STARTED, COMMITTED])
-    response.items = list(items)
+    response.output.items = list(items)
     return response
 
 
@@ -51,7 +51,7 @@ def test_empty_instructions_add_no_message(instructions: str | None) -> None:
 
 
 def test_system_and_developer_texts_join_the_one_leading_system_message() -> None:
-    """D-09, field reports B21, B22."""
+    """D-09, B21, B22."""
     earlier = turn(MessageItem("m", "completed", "ok"), asked=(Message("system", "Rule one."), HI))
 
     read = conversation("Be kind.", [earlier], [BYE, Message("system", "Rule two.")])
@@ -157,7 +157,7 @@ def said(text: str, ids: tuple[int, ...] | None, fingerprint: str | None = None)
     started = STARTED if fingerprint is None else replace(STARTED, tokenizer_fingerprint=fingerprint)
     committed = replace(COMMITTED, output_ids=None if ids is None else pack(ids))
     response = fold([replace(CREATED, input=(HI,)), started, committed])
-    response.items = [MessageItem("msg_1", "completed", text)]
+    response.output.items = [MessageItem("msg_1", "completed", text)]
     return response
 
 

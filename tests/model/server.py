@@ -67,7 +67,7 @@ class Unobserved:
 
 
 class Server:
-    """A process, wired as `app.bootstrap` wires it, with its own event loop.
+    """A process, wired as `app.server.bootstrap` wires it, with its own event loop.
 
     Args:
         now_s: what its loop's time begins with.

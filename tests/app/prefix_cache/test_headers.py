@@ -1,4 +1,4 @@
-"""What an answer says of the warm caches over HTTP, in JSON and in streams (section 17)."""
+"""What an answer says of the warm caches over HTTP, in JSON and in streams (R-242 … R-248)."""
 
 from typing import Any
 

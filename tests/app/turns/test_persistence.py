@@ -1,4 +1,4 @@
-"""The write that holds a turn's last event: limits, retains and what is left of it (section 24)."""
+"""The write that holds a turn's last event: limits, retains and what is left of it."""
 
 import asyncio
 import gc
@@ -235,7 +235,7 @@ async def test_a_failed_turn_has_no_limits_but_does_not_stay_in_memory(
 def test_how_long_a_marker_lives_may_be_zero(
     monkeypatch: pytest.MonkeyPatch, text: str, expected_ms: float
 ) -> None:
-    """R-136, R-394 … R-397: kind B."""
+    """R-136, R-394, R-395, R-397: kind B."""
     monkeypatch.setenv("MLX_HARD_TIMEOUT_MARKER_TTL_MS", text)
 
     assert marker_ttl_ms() == expected_ms
