@@ -13,6 +13,9 @@ from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.reading import Audit
 from turnlog.app.cli.common import database, refusing
+from turnlog.app.turns.live_turns import LiveTurns
+from turnlog.app.turns.pending import PendingWrites
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
 
 Answer = TypeVar("Answer")
@@ -69,7 +72,9 @@ def opened(db: str | None) -> Iterator[OpenedLog]:
                 "'turnlog serve'."
             )
         with closing(open_reader(path)) as reader:
-            yield OpenedLog(path, Audit(reader, SystemClock(), withheld))
+            clock = SystemClock()
+            retrieval = Retrieval(reader, LiveTurns(), PendingWrites(), clock)
+            yield OpenedLog(path, Audit(reader, retrieval, clock, withheld))
 
 
 @contextmanager

@@ -316,7 +316,7 @@ async def test_a_store_that_refuses_costs_the_turn_its_log_and_nothing_else(
         lost = await service.turns.begin(asked("hi"))
         await lost.settled.wait()
         with pytest.raises(ResponseNotFoundError):
-            await service.readings.response(lost.response.id)
+            await service.retrieval.response(lost.response.id)
         store.recorder.faults.clear()
         kept = await service.turns.begin(asked("hi"))
         await kept.settled.wait()
@@ -343,7 +343,7 @@ async def test_what_gives_no_clear_answer_is_tried_until_it_is_in_the_log_once(
         store.recorder.faults.extend(faults)
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
-        read_again = await service.readings.response(turn.response.id)
+        read_again = await service.retrieval.response(turn.response.id)
 
     (story,) = stories(tmp_path / "turnlog.db").values()
     check_whole(story)
