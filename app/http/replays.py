@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
@@ -11,7 +10,7 @@ from turnlog.adapters.litestar.stream import FrameStream
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
-from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
@@ -22,7 +21,7 @@ from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
-from turnlog.domain.rerun import Changes, check_settable
+from turnlog.domain.rerun import Changes, check_settable, setting
 
 HttpRequest = Request[None, None, State]
 
@@ -67,10 +66,9 @@ def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:
     """The settings to change, checked as those of a new request are."""
     check_settable(wanted)
-    probe = msgspec.json.encode({"model": "-", "input": "-"} | dict(wanted))
     limits: RequestLimits = request.app.state.limits
-    checked = decode_request(probe, request.headers, limits)
-    return {name: getattr(checked, name) for name in wanted}
+    checked = read_request({"model": "-", "input": "-", **wanted}, {}, limits)
+    return {name: setting(checked, name) for name in wanted}
 
 
 async def _frames(story: Story, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
