@@ -5,7 +5,7 @@ of their replays (D-18). Whoever may not read a response's content gets its stor
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Literal, Protocol, TypeVar
 
@@ -19,9 +19,10 @@ from turnlog.domain.audit.rows import AuditFilter, AuditRow
 from turnlog.domain.audit.seen import PromptUnknownError, Seen, prompt_ids, seen
 from turnlog.domain.audit.trees import Node, lay_out
 from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
-from turnlog.domain.events import Recorded, ResponseEvent
+from turnlog.domain.events import Recorded
 from turnlog.domain.owners import Caller
 from turnlog.domain.ports import AuditReader, Clock, EventReader, LogExporter
+from turnlog.domain.redaction import withheld
 from turnlog.domain.response import Response, fold_stored
 from turnlog.domain.tokens import TokenIds
 
@@ -82,18 +83,11 @@ class Conversation(Struct, frozen=True):
 
 
 class Audit:
-    """Reads the log for auditors and operators, whoever's responses it is about.
+    """Reads the log for auditors and operators, across all owners."""
 
-    Args:
-        withhold: an event without its content.
-    """
-
-    def __init__(
-        self, log: AuditLog, clock: Clock, withhold: Callable[[ResponseEvent], ResponseEvent]
-    ) -> None:
+    def __init__(self, log: AuditLog, clock: Clock) -> None:
         self.log = log
         self.clock = clock
-        self._withhold = withhold
 
     async def find(self, wanted: AuditFilter, caller: Caller) -> tuple[list[SeenRow], bool]:
         """One page of the responses that the filter admits, and whether there are more.
@@ -209,7 +203,7 @@ class Audit:
             raise ResponseNotFoundError(response_id)
         content = await self._content(row, caller)
         if content == "withheld":
-            events = [replace(each, event=self._withhold(each.event)) for each in events]
+            events = [replace(each, event=withheld(each.event)) for each in events]
         return row, content, events
 
     async def _family(self, response_id: str) -> list[AuditRow]:
