@@ -83,9 +83,7 @@ class FaultyRecorder(EventRecorder):
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int]:
         self.tried.append(list(stored_events))
         fault = self.faults.popleft() if self.faults else works
-        positions: Sequence[int] = fault(
-            lambda: super(FaultyRecorder, self).insert_events(stored_events)
-        )
+        positions: Sequence[int] = fault(lambda: super(FaultyRecorder, self).insert_events(stored_events))
         return positions
 
     def select_events(self, *args: Any, **kwargs: Any) -> Sequence[StoredEvent]:
