@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ import httpx
 
 LONG_S = 60.0
 """How long a test waits for what should come at once, before it calls it lost."""
+
+PROGRAM = (sys.executable, "-m", "turnlog.app")
 
 
 @dataclass
@@ -40,7 +42,7 @@ class RunningServer:
 def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "turnlog.app", *arguments],
+        [*PROGRAM, *arguments],
         env=os.environ | {"COLUMNS": "120"} | environ,
         capture_output=True,
         text=True,
@@ -56,12 +58,19 @@ def serving(database: Path, *arguments: str, **environ: str) -> AbstractContextM
 
 @contextmanager
 def started(
-    database: Path, arguments: Sequence[str], environ: dict[str, str], stderr: IO[str] | None = None
+    database: Path,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    stderr: IO[str] | None = None,
+    program: Sequence[str] = PROGRAM,
+    folder: Path | None = None,
 ) -> Iterator[RunningServer]:
-    """As `serving`; what the server says of errors goes to `stderr`."""
+    """As `serving`; the server logs to `stderr`. `folder` is the working directory of `program`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnlog.app", "serve", "--port", "0", "--db", str(database), *arguments],
-        env=os.environ | {"COLUMNS": "300"} | environ,
+        [*program, "serve", "--port", "0", "--db", str(database), *arguments],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "300", **environ},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

@@ -262,7 +262,7 @@ def test_no_key_leaks_into_logs_errors_metrics_or_files(tmp_path: Path) -> None:
     options = ("--engine", "scripted", "--script", str(write_script(tmp_path)))
     environ = {"TURNLOG_LOG_LEVEL": "debug", "TURNLOG_ACCESS_LOG": "true"}
     answers = []
-    with (tmp_path / "stderr").open("w+") as said, started(database, options, environ, said) as server:
+    with (tmp_path / "stderr").open("w+") as said, started(database, options, environ, stderr=said) as server:
         token = json.loads((tmp_path / "turnlog.db.lock").read_text())["token"]
         for key in (alices, olgas, adas, WRONG_KEY, token):
             with client(server, key) as http:
