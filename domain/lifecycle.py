@@ -1,19 +1,20 @@
 """The lifecycle of a response: which trigger leads from which status to which, and by which event.
 
-The table holds this and nothing else does. A command asks the machine; a legal transition applies the
-event; only applying the event changes the status. Replay applies events and never asks the machine.
+The table holds this and nothing else does. A command asks the machine; a legal transition returns its
+event; only applying the event changes the status, to the destination that the table states. Replay applies
+events and never asks the machine, so a stricter table of tomorrow still reads today's log.
 """
 
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from transitions import Machine, MachineError, Transition
+from transitions import Machine
 
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
+    ContentExpired,
     GenerationStarted,
     PersistHardTimedOut,
-    ResponseEvent,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -51,55 +52,86 @@ TABLE = (
     Row("hard_time_out", (Status.COMMITTED,), Status.HARD_TIMED_OUT, PersistHardTimedOut),
 )
 
-_TRIGGERS: dict[type, str] = {row.event: row.trigger for row in TABLE}
-
-
-class Subject(Protocol):
-    """What the machine drives: something with a status that applying an event changes."""
-
-    @property
-    def state(self) -> str:
-        """The status' value, under the name that `transitions` reads; it would take an enum for its name."""
-
-    def apply(self, event: ResponseEvent) -> None:
-        """Take the event in; it has happened."""
-
-
-class _EventTransition(Transition):
-    """A transition whose effect is an event: the machine decides, the event changes the status."""
-
-    def _change_state(self, event_data: Any) -> None:
-        (event,) = event_data.args
-        event_data.model.apply(event)
-        assert event_data.model.state == self.dest, f"{event} does not lead to {self.dest}"
-
-
-class _Lifecycle(Machine):
-    transition_cls = _EventTransition
-
-
-# One machine for all responses: it keeps none of them, so a response costs nothing to bind.
-_MACHINE: Any = _Lifecycle(
+# One machine for all responses: it has no model, and is asked where a trigger leads from a status.
+_MACHINE: Any = Machine(
     model=None,
     states=[status.value for status in Status],
     initial=Status.CREATED.value,
     transitions=[[row.trigger, [str(source) for source in row.sources], str(row.dest)] for row in TABLE],
     auto_transitions=False,
-    send_event=True,
 )
+_TRIGGERS: dict[type, str] = {row.event: row.trigger for row in TABLE}
+_SETTLED = (Status.PERSISTED, Status.FAILED)
 
 
-def record(subject: Subject, event: LifecycleEvent) -> None:
-    """Ask the machine whether `event` may happen to `subject` now and, if so, apply it.
+def destination(status: Status, trigger: str) -> Status:
+    """Where `trigger` leads from `status`.
 
     Raises:
-        IllegalTransitionError: the table has no such line; nothing has changed.
+        IllegalTransitionError: the table has no such transition.
     """
-    trigger = _TRIGGERS[type(event)]
-    try:
-        _MACHINE.events[trigger].trigger(subject, event)
-    except MachineError:
-        raise IllegalTransitionError(subject.state, trigger) from None
+    for transition in _MACHINE.get_transitions(trigger, source=status.value):
+        return Status(transition.dest)
+    raise IllegalTransitionError(status, trigger)
+
+
+_DESTINATIONS: dict[type, Status] = {row.event: destination(row.sources[0], row.trigger) for row in TABLE}
+
+
+class Lifecycle:
+    """The status of one response, and the commands that need nothing else.
+
+    It holds no content, so that a write that hangs can outlive its turn (R-352).
+    """
+
+    __slots__ = ("status",)
+
+    def __init__(self, status: Status = Status.CREATED) -> None:
+        self.status = status
+
+    def check(self, event: type[LifecycleEvent]) -> None:
+        """Refuse an event that the table does not admit now.
+
+        Raises:
+            IllegalTransitionError: it does not; nothing has changed.
+        """
+        destination(self.status, _TRIGGERS[event])
+
+    def move(self, event: LifecycleEvent) -> None:
+        """Go where the event leads. Never refuses: the log is always right."""
+        self.status = _DESTINATIONS[type(event)]
+
+    def persist(self, *, at_ms: int, write_ms: float) -> TurnPersisted:
+        """The write of the committed turn has landed, `write_ms` milliseconds after it was handed over.
+
+        Raises:
+            IllegalTransitionError: the turn is not committed, or is persisted already.
+        """
+        self.check(TurnPersisted)
+        event = TurnPersisted(at_ms=at_ms, write_ms=write_ms)
+        self.move(event)
+        return event
+
+    def hard_time_out(self, *, at_ms: int, after_ms: float) -> PersistHardTimedOut:
+        """The write of the committed turn has not settled after `after_ms` milliseconds.
+
+        Raises:
+            IllegalTransitionError: the turn is not committed, or its write has settled or timed out already.
+        """
+        self.check(PersistHardTimedOut)
+        event = PersistHardTimedOut(at_ms=at_ms, after_ms=after_ms)
+        self.move(event)
+        return event
+
+    def expire(self, *, at_ms: int) -> ContentExpired:
+        """The content of the response is removed. Outside the table: the status stays (D-14).
+
+        Raises:
+            IllegalTransitionError: more events of the turn may follow.
+        """
+        if self.status not in _SETTLED:
+            raise IllegalTransitionError(self.status, "expire")
+        return ContentExpired(at_ms=at_ms)
 
 
 def diagram() -> str:

@@ -1,13 +1,16 @@
-"""The response: one turn as an event-sourced aggregate. It is what its events fold to."""
+"""The response: one turn as an event-sourced aggregate. Events make it; commands decide what follows."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from msgspec.structs import replace
 
-from turnlog.domain import lifecycle
+from turnlog.domain.assembler import Assembler, turn_stats
+from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
+    CacheClass,
     ContentExpired,
+    FailureReason,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
@@ -16,45 +19,52 @@ from turnlog.domain.events import (
     ReasoningDropped,
     ResponseCreated,
     ResponseEvent,
+    Sampling,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
 )
+from turnlog.domain.ids import IdKind
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
-from turnlog.domain.lifecycle import LifecycleEvent, Status
+from turnlog.domain.lifecycle import Lifecycle, Status
+from turnlog.domain.messages import Message
+from turnlog.domain.output import Output
+from turnlog.domain.ports import End, EngineChunk, EngineInfo, Spent
+from turnlog.domain.request import TurnRequest
+from turnlog.domain.tokens import PromptRecord
+from turnlog.domain.tools import Toolbox, ToolChoice
+from turnlog.domain.usage import Timing
+
+Events = list[ResponseEvent]
+
+_MESSAGES: dict[FailureReason, str] = {
+    "client_abort": "the client left before the turn was done",
+    "engine_timeout": "the engine did not answer in time",
+    "stream_exhausted": "the engine stopped without an end",
+    "cancelled": "the turn was cancelled",
+    "server_restart": "the server stopped before the turn was done",
+    "shutting_down": "the server was shut down before the turn was done",
+}
 
 
-class OpenItem:
-    """An item that has begun and not yet ended, with the text it has so far."""
+class Response(Lifecycle):
+    """One turn. Changed by applying events, never otherwise.
 
-    __slots__ = ("item", "output_index", "pieces")
-
-    def __init__(self, output_index: int, item: Item) -> None:
-        self.output_index = output_index
-        self.item = item
-        self.pieces: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """Everything that was streamed into the item."""
-        return "".join(self.pieces)
-
-
-class Response:
-    """One turn. Made by its `ResponseCreated`, changed by applying events, never otherwise.
-
-    `items` are the closed, listed output items in order; `open_items` those still growing, by id.
+    Commands (`start`, `receive`, `finish`, `fail`, and those of `Lifecycle`) check the lifecycle, apply the
+    events that follow, and return them for the log. `asked_ms` is when the request came, in Unix
+    milliseconds; a response from the log does not know it, and has its creation there.
     """
 
-    __slots__ = ("created", "ended", "items", "open_items", "started", "status")
+    __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started")
 
     def __init__(self, created: ResponseCreated) -> None:
+        super().__init__()
         self.created = created
-        self.status = Status.CREATED
         self.started: GenerationStarted | None = None
-        self.items: list[Item] = []
-        self.open_items: dict[str, OpenItem] = {}
+        self.output = Output()
         self.ended: TurnCommitted | TurnFailed | None = None
+        self.asked_ms = created.at_ms
+        self._assembler: Assembler | None = None
 
     @property
     def id(self) -> str:
@@ -62,53 +72,204 @@ class Response:
         return self.created.response_id
 
     @property
-    def state(self) -> str:
-        """The status as the machine reads it."""
-        return self.status.value
+    def items(self) -> list[Item]:
+        """The closed, listed output items in order."""
+        return self.output.items
 
-    def record(self, event: LifecycleEvent) -> None:
-        """Let a lifecycle event happen, if the lifecycle admits it now.
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def create(
+        cls,
+        request: TurnRequest,
+        *,
+        response_id: str,
+        at_ms: int,
+        asked_ms: int,
+        owner: str,
+        own_messages: tuple[Message, ...],
+        instructions: str | None,
+        sampling: Sampling,
+        expires_at: int,
+        instance_id: int,
+        boot_id: str,
+    ) -> "Response":
+        """The response to a request that was accepted; its first event is `created`.
+
+        Args:
+            own_messages: the request's own input, references resolved.
+            instructions: the effective ones (R-149).
+            expires_at: Unix time in seconds.
+        """
+        response = cls(
+            ResponseCreated(
+                at_ms=at_ms,
+                response_id=response_id,
+                model=request.model,
+                input=own_messages,
+                instructions=instructions,
+                previous_response_id=request.previous_response_id,
+                sampling=sampling,
+                max_output_tokens=request.max_output_tokens,
+                tools=request.tools,
+                tool_choice=request.tool_choice,
+                parallel_tool_calls=request.parallel_tool_calls,
+                text=request.text,
+                reasoning=request.reasoning,
+                truncation=request.truncation,
+                prompt_cache_key=request.prompt_cache_key,
+                cache_salt=request.cache_salt,
+                safety_identifier=request.safety_identifier,
+                max_tool_calls=request.max_tool_calls,
+                metadata=request.metadata,
+                store=request.store,
+                expires_at=expires_at,
+                retry_keys=request.retry_keys,
+                replay_of=request.replay_of,
+                instance_id=instance_id,
+                boot_id=boot_id,
+                owner=owner,
+            )
+        )
+        response.asked_ms = asked_ms
+        return response
+
+    def start(
+        self,
+        *,
+        at_ms: int,
+        cache_class: CacheClass,
+        engine: EngineInfo,
+        prompt: PromptRecord,
+        output_budget_tokens: int,
+        truncated_messages: int,
+        new_id: Callable[[IdKind], str],
+    ) -> Events:
+        """The turn got its lane; from here on it can `receive`.
+
+        Args:
+            new_id: makes the ids of output items.
 
         Raises:
-            IllegalTransitionError: the table has no such transition; nothing has changed.
+            IllegalTransitionError: it has started, or ended, already.
         """
-        lifecycle.record(self, event)
+        self.check(GenerationStarted)
+        self._assembler = Assembler(
+            self.output,
+            new_id,
+            # Whose a call is does not depend on which tools were offered.
+            Toolbox(self.created.tools, ToolChoice()),
+            parallel_calls=self.created.parallel_tool_calls,
+        )
+        return self._happen(
+            GenerationStarted(
+                at_ms=at_ms,
+                cache_class=cache_class,
+                model_fingerprint=engine.model_fingerprint,
+                tokenizer_fingerprint=engine.tokenizer_fingerprint,
+                prompt=prompt,
+                output_budget_tokens=output_budget_tokens,
+                truncated_messages=truncated_messages,
+            )
+        )
+
+    def receive(self, chunk: EngineChunk, *, at_ms: int) -> Events:
+        """Take in a piece of the engine's stream; possibly nothing follows.
+
+        Raises:
+            IllegalTransitionError: the turn is not running.
+        """
+        return self._assemble("receive", lambda assembler: assembler.receive(chunk, at_ms))
+
+    def finish(self, end: End, *, at_ms: int) -> Events:
+        """The engine is done: what is open is closed, calls are offered, the turn commits or fails.
+
+        Raises:
+            IllegalTransitionError: the turn is not running.
+        """
+        timing = self._timing(end)
+        return self._assemble("commit", lambda assembler: assembler.finish(end, timing, at_ms))
+
+    def fail(
+        self, reason: FailureReason, message: str | None = None, *, at_ms: int, spent: Spent | None = None
+    ) -> Events:
+        """End a turn that goes no further: what is open is closed with what was streamed, then it failed.
+
+        A message is closed before reasoning (R-319).
+
+        Args:
+            message: what went wrong, for an operator; left out, what the reason says.
+            spent: what the engine said of the turn's cost, if it said anything (R-323).
+
+        Raises:
+            IllegalTransitionError: the turn has ended already.
+        """
+        self.check(TurnFailed)
+        stats = turn_stats(spent, self._timing(spent)) if spent else {}
+        open_entries = sorted(self.output.open_entries, key=lambda entry: not entry.is_message)
+        return self._happen(
+            *(
+                ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=entry.cut_short())
+                for entry in open_entries
+            ),
+            TurnFailed(at_ms=at_ms, reason=reason, message=message or _MESSAGES[reason], **stats),
+        )
+
+    # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ResponseEvent) -> None:  # one case for each event
         """Take in what has happened. Never refuses: the log is always right."""
         match event:
+            case ItemOpened() | ItemExtended() | ItemClosed():
+                self.output.apply(event)
             case ResponseCreated():
                 self.created = event
             case GenerationStarted():
                 self.started = event
-                self.status = Status.IN_PROGRESS
-            case ItemOpened():
-                self.open_items[event.item.id] = OpenItem(event.output_index, event.item)
-            case ItemExtended():
-                self.open_items[event.item_id].pieces.extend(event.deltas)
-            case ItemClosed():
-                self.open_items.pop(event.item.id, None)
-                if event.listed:
-                    self.items.append(event.item)
-            case ReasoningDropped() | ContentExpired():
-                pass
+                self.move(event)
             case TurnCommitted():
                 self.ended = event
-                self.status = Status.COMMITTED
+                self.move(event)
             case TurnFailed():
                 self.ended = event
-                self.status = Status.FAILED
-                self.items = [_cut_short(item) for item in (*self.items, *event.calls)]
-            case TurnPersisted():
-                self.status = Status.PERSISTED
-            case PersistHardTimedOut():
-                self.status = Status.HARD_TIMED_OUT
+                self.move(event)
+                self.output.items = [_cut_short(item) for item in (*self.items, *event.calls)]
+            case TurnPersisted() | PersistHardTimedOut():
+                self.move(event)
+            case ReasoningDropped() | ContentExpired():
+                pass
             case _:
                 assert_never(event)
 
+    def _happen(self, *events: ResponseEvent) -> Events:
+        for event in events:
+            self.apply(event)
+        return list(events)
+
+    def _assemble(self, command: str, assemble: Callable[[Assembler], Iterable[ResponseEvent]]) -> Events:
+        if self.status is not Status.IN_PROGRESS:
+            raise IllegalTransitionError(self.status, command)
+        assert self._assembler, "a running turn was started by this very object"
+        events: Events = []
+        for event in assemble(self._assembler):
+            # Before the next one is asked for: the assembler reads what has happened.
+            self.apply(event)
+            events.append(event)
+        return events
+
+    def _timing(self, spent: Spent) -> Timing:
+        """The engine's own times and the waits before it (R-343)."""
+        if self.started is None:
+            return spent.timing
+        return replace(
+            spent.timing,
+            queue_ms=float(self.started.at_ms - self.created.at_ms),
+            pre_inference_ms=float(self.started.at_ms - self.asked_ms),
+        )
+
 
 def fold(events: Iterable[ResponseEvent]) -> Response:
-    """The response that these events tell of; the first one is its `ResponseCreated`."""
+    """The response that these events lead to; the first one is its `ResponseCreated`."""
     story = iter(events)
     created = next(story)
     assert isinstance(created, ResponseCreated), f"a response begins with {created}"
@@ -119,7 +280,7 @@ def fold(events: Iterable[ResponseEvent]) -> Response:
 
 
 def fold_stored(events: Iterable[ResponseEvent]) -> Response:
-    """The response that these *stored* events tell of.
+    """The response that these *stored* events lead to.
 
     A stored `TurnCommitted` is persisted, whether or not the event that says how long it took followed.
     """

@@ -13,13 +13,14 @@ from turnlog.adapters.eventstore import readmodel
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder
 from turnlog.domain.errors import StorageError
-from turnlog.domain.events import ContentExpired, Recorded
+from turnlog.domain.events import Recorded
+from turnlog.domain.lifecycle import Lifecycle, Status
 from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
 _DUE = """
-    SELECT response_id, last_version FROM responses
+    SELECT response_id, last_version, state FROM responses
     WHERE NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
         AND response_id NOT IN (SELECT value FROM json_each(:spare))
     ORDER BY expires_at, response_id LIMIT 1
@@ -40,6 +41,7 @@ class _Place(NamedTuple):
 
     response_id: str
     version: int
+    state: str = ""
 
 
 _NOWHERE = _Place("", 0)
@@ -96,7 +98,8 @@ class ContentSweep:
         reached = after + len(rows)
         if reached == due.version:
             reached += 1
-            expired = Recorded(due.response_id, reached, ContentExpired(at_ms=now_s * 1000))
+            event = Lifecycle(Status(due.state)).expire(at_ms=now_s * 1000)
+            expired = Recorded(due.response_id, reached, event)
             self._recorder.insert(cursor, [self._mapper.to_stored_event(expired)])
         return _Place(due.response_id, reached)
 

@@ -29,14 +29,15 @@ from turnlog.domain.events import (
     TurnPersisted,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
-from turnlog.domain.response import OpenItem, Response
+from turnlog.domain.output import Entry
+from turnlog.domain.response import Response
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
 
 
 class Framer:
-    """Tell a response's events as the SSE frames of the Responses API. No I/O.
+    """Render a response's events as the SSE frames of the Responses API. No I/O.
 
     `sequence_number` starts at 0 and rises by one per frame; `output_index` counts items (D-01, R-265).
     The last frame carries `data: [DONE]` behind its terminal event.
@@ -45,34 +46,32 @@ class Framer:
     def __init__(self) -> None:
         self.closed = False
         self._next_number = 0
-        self._response: Response | None = None
 
-    def receive(self, event: ResponseEvent) -> list[bytes]:
+    def receive(self, event: ResponseEvent, response: Response) -> list[bytes]:
         """Frames that follow from `event`, in order; possibly none.
 
         After an event that ends the response, `closed` is true and nothing more is returned.
+
+        Args:
+            response: what the event was applied to; what has happened to it since makes no difference.
         """
         if self.closed:
             return []
-        if self._response is None:
-            assert isinstance(event, ResponseCreated), f"a stream begins with {event}"
-            self._response = Response(event)
-            opening = {"response": opening_object(self._response)}
+        if isinstance(event, ItemExtended):
+            entry = response.output.entries[event.item_id]
+            logprobs = event.logprobs or [()] * len(event.deltas)
+            return [
+                self._delta(entry, delta, each) for delta, each in zip(event.deltas, logprobs, strict=True)
+            ]
+        if isinstance(event, ResponseCreated):
+            opening = {"response": opening_object(event)}
             return [
                 self._frame("response.created", **opening),
                 self._frame("response.in_progress", **opening),
             ]
-        if isinstance(event, ItemExtended):
-            open_item = self._response.open_items[event.item_id]
-            logprobs = event.logprobs or [()] * len(event.deltas)
-            return [
-                self._delta(open_item, delta, each)
-                for delta, each in zip(event.deltas, logprobs, strict=True)
-            ]
-        self._response.apply(event)
-        return self._tell(event, self._response)
+        return self._render(event, response)
 
-    def _tell(self, event: ResponseEvent, response: Response) -> list[bytes]:
+    def _render(self, event: ResponseEvent, response: Response) -> list[bytes]:
         match event:
             case ItemOpened(item=item, output_index=index):
                 return self._opened(item, index)
@@ -92,7 +91,7 @@ class Framer:
             case TurnPersisted() | PersistHardTimedOut():
                 return []
             case ResponseCreated() | ItemExtended():
-                raise AssertionError(f"{event} is told elsewhere")
+                raise AssertionError(f"{event} is rendered by `receive`")
             case _:
                 assert_never(event)
 
@@ -119,9 +118,9 @@ class Framer:
                 assert_never(item)
         return frames
 
-    def _delta(self, open_item: OpenItem, delta: str, logprobs: Iterable[Logprob]) -> bytes:
-        at = {"item_id": open_item.item.id, "output_index": open_item.output_index}
-        match open_item.item:
+    def _delta(self, entry: Entry, delta: str, logprobs: Iterable[Logprob]) -> bytes:
+        at = {"item_id": entry.item.id, "output_index": entry.output_index}
+        match entry.item:
             case MessageItem():
                 fields = {"content_index": 0, "delta": delta, "logprobs": logprob_objects(logprobs)}
                 return self._frame("response.output_text.delta", **at, **fields)
@@ -134,7 +133,7 @@ class Framer:
             case CustomCallItem():
                 return self._frame("response.custom_tool_call_input.delta", **at, delta=delta)
             case _:
-                assert_never(open_item.item)
+                assert_never(entry.item)
 
     def _closed(self, item: Item, index: int, *, listed: bool) -> list[bytes]:
         at = {"item_id": item.id, "output_index": index}
@@ -172,10 +171,14 @@ class Framer:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def frames(events: Iterable[ResponseEvent]) -> list[bytes]:
-    """The whole stream that these events tell of, one element a frame; `frames[n]` has sequence number n."""
+def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
+    """The whole stream of a response, one element a frame; `frames[n]` has sequence number n.
+
+    Args:
+        response: what the events fold to.
+    """
     framer = Framer()
-    return [frame for event in events for frame in framer.receive(event)]
+    return [frame for event in events for frame in framer.receive(event, response)]
 
 
 def heartbeat(in_progress: bytes, number: int) -> bytes:

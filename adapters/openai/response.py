@@ -6,7 +6,7 @@ Every field that the Open Responses schema requires is there, and those it forbi
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from turnlog.domain.events import TurnCommitted, TurnFailed
+from turnlog.domain.events import ResponseCreated, TurnCommitted, TurnFailed
 from turnlog.domain.items import (
     CallItem,
     CustomCallItem,
@@ -27,24 +27,25 @@ _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 def response_object(response: Response) -> Json:
     """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
     output = [item_object(item) for item in response.items]
-    return _object(response, api_status(response), output=output)
+    return _object(response.created, response.ended, api_status(response), output)
 
 
-def opening_object(response: Response) -> Json:
+def opening_object(created: ResponseCreated) -> Json:
     """The response as its stream's opening frames show it: in progress, nothing in it yet (R-263)."""
-    return _object(response, "in_progress", output=[])
+    return _object(created, None, "in_progress", [])
 
 
-def _object(response: Response, status: str, output: list[Json]) -> Json:
-    created, ended = response.created, response.ended
+def _object(
+    created: ResponseCreated, ended: TurnCommitted | TurnFailed | None, status: str, output: list[Json]
+) -> Json:
     return {
-        "id": response.id,
+        "id": created.response_id,
         "object": "response",
         "created_at": created.at_ms // 1000,
         "completed_at": ended.at_ms // 1000 if isinstance(ended, TurnCommitted) else None,
         "status": status,
         "error": error_object(ended) if isinstance(ended, TurnFailed) else None,
-        "incomplete_details": _incomplete_details(response),
+        "incomplete_details": _incomplete_details(ended),
         "model": created.model,
         "output": output,
         "output_text": "".join(part["text"] for item in output for part in item.get("content", ())),
@@ -139,8 +140,8 @@ def error_object(failed: TurnFailed) -> Json:
     return {"code": code, "message": failed.message}
 
 
-def _incomplete_details(response: Response) -> Json | None:
-    match response.ended:
+def _incomplete_details(ended: TurnCommitted | TurnFailed | None) -> Json | None:
+    match ended:
         case TurnCommitted(status="incomplete"):
             return {"reason": "max_output_tokens"}
         case TurnFailed(reason=reason):

@@ -88,7 +88,7 @@ def _told_again(original: Original, body: ReplayBody) -> Response[Any]:
 async def _frames(original: Original, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
     framer = Framer()
     async for event in paced(original.events, original_pace=original_pace):
-        if frames := framer.receive(event):
+        if frames := framer.receive(event, original.response):
             yield b"".join(frames)
 
 

@@ -27,6 +27,7 @@ from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.owners import Caller
+from turnlog.domain.response import fold
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
@@ -130,7 +131,7 @@ async def read_response(
     else:
         story = await service.readings.story(response_id, caller.owner)
         log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, story), closed=True)
+        log.extend(await asyncio.to_thread(lambda: frames(story, fold(story))), closed=True)
     obfuscated = _flag(request, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())

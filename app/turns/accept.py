@@ -23,13 +23,14 @@ from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
-from turnlog.domain.events import ResponseCreated, Sampling
+from turnlog.domain.events import Sampling
 from turnlog.domain.ids import IdKind
 from turnlog.domain.inputs import ItemReference
 from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
 from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
+from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
 _SAMPLING_OPTIONS = (
@@ -134,10 +135,10 @@ class Turns:
             key=request.prompt_cache_key,
             instructions=plan.instructions,
         )
-        created = self._created(response_id, request, plan, owner, lease.instance_id)
+        response = self._created(response_id, request, plan, owner, lease.instance_id)
         # One number is all that the turn's last write will know of the chain (R-126, R-352).
-        expires_at_s = min(each.expires_at for each in (created, *(link.created for link in chain)))
-        return self._set_running(created, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
+        expires_at_s = min(each.created.expires_at for each in (response, *chain))
+        return self._set_running(response, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
 
     def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
         """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
@@ -190,35 +191,20 @@ class Turns:
 
     def _created(
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
-    ) -> ResponseCreated:
+    ) -> Response:
         now_ms = self._clock.now_ms()
-        return ResponseCreated(
-            at_ms=now_ms,
+        return Response.create(
+            request,
             response_id=response_id,
-            model=request.model,
-            input=plan.own,
+            at_ms=now_ms,
+            asked_ms=plan.asked_ms,
+            owner=owner,
+            own_messages=plan.own,
             instructions=plan.instructions,
-            previous_response_id=request.previous_response_id,
             sampling=self._sampling(request),
-            max_output_tokens=request.max_output_tokens,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            parallel_tool_calls=request.parallel_tool_calls,
-            text=request.text,
-            reasoning=request.reasoning,
-            truncation=request.truncation,
-            prompt_cache_key=request.prompt_cache_key,
-            cache_salt=request.cache_salt,
-            safety_identifier=request.safety_identifier,
-            max_tool_calls=request.max_tool_calls,
-            metadata=request.metadata,
-            store=request.store,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
-            retry_keys=request.retry_keys,
-            replay_of=request.replay_of,
             instance_id=instance_id,
             boot_id=self._boot_id,
-            owner=owner,
         )
 
     def _sampling(self, request: TurnRequest) -> Sampling:
@@ -235,17 +221,18 @@ class Turns:
 
     def _set_running(
         self,
-        created: ResponseCreated,
+        response: Response,
         plan: Plan,
         entry: Entry,
         session: Session,
         *,
         earliest_expiry_ms: int,
     ) -> LiveTurn:
+        created = response.created
         strict = (
-            StrictTurn(created, self._new_framer, self._clock) if self._strict and created.store else None
+            StrictTurn(response, self._new_framer, self._clock) if self._strict and created.store else None
         )
-        turn = strict or LiveTurn(created, self._new_framer())
+        turn = strict or LiveTurn(response, self._new_framer())
         turn.cache_class = session.cache_class
         # A turn that is not to be stored leaves no event, only what its readers read (D-30).
         written = strict.written if strict else None

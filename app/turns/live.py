@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from turnlog.app.turns.patience import Patience
-from turnlog.domain.events import CacheClass, FailureReason, ResponseCreated, ResponseEvent
-from turnlog.domain.lifecycle import LifecycleEvent
+from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
 from turnlog.domain.ports import Framer
 from turnlog.domain.response import Response
 
@@ -85,8 +84,8 @@ class LiveTurn:
     when it was accepted, before it has its lane (R-243).
     """
 
-    def __init__(self, created: ResponseCreated, framer: Framer) -> None:
-        self.response = Response(created)
+    def __init__(self, response: Response, framer: Framer) -> None:
+        self.response = response
         self.frames = FrameLog()
         self.ended = asyncio.Event()
         self.settled = asyncio.Event()
@@ -94,19 +93,12 @@ class LiveTurn:
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
         self._framer = framer
-        self._tell(created)
+        self.publish([response.created])
 
-    def take(self, event: ResponseEvent) -> None:
-        """Let `event` happen: to the response, and to everyone who reads its frames.
-
-        Raises:
-            IllegalTransitionError: the lifecycle does not admit the event.
-        """
-        if isinstance(event, LifecycleEvent):
-            self.response.record(event)
-        else:
-            self.response.apply(event)
-        self._tell(event)
+    def publish(self, events: Sequence[ResponseEvent]) -> None:
+        """Render what has happened to the response, for everyone who reads its frames."""
+        frames = [frame for event in events for frame in self._framer.receive(event, self.response)]
+        self._send(frames, closed=self._framer.closed)
 
     def abort(self, reason: FailureReason) -> None:
         """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
@@ -122,10 +114,7 @@ class LiveTurn:
             return False
         return True
 
-    def _tell(self, event: ResponseEvent) -> None:
-        self._publish(self._framer.receive(event), closed=self._framer.closed)
-
-    def _publish(self, frames: list[bytes], *, closed: bool) -> None:
+    def _send(self, frames: list[bytes], *, closed: bool) -> None:
         self.frames.extend(frames, closed=closed)
         if closed:
             self.ended.set()

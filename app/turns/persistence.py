@@ -26,6 +26,7 @@ from turnlog.domain.events import (
     TurnPersisted,
     merged,
 )
+from turnlog.domain.lifecycle import Lifecycle
 from turnlog.domain.ports import Clock, EventJournal, Retains
 
 log = logging.getLogger("turnlog")
@@ -141,6 +142,7 @@ class FinalWrite:
     def __init__(self, turn: LiveTurn, turn_log: TurnLog, persistence: Persistence) -> None:
         # Weak, so that a wedged write holds an id and some numbers, not the turn (R-352, G-063).
         self._turn = weakref.ref(turn)
+        self._lifecycle = Lifecycle(turn.response.status)
         self._committed = isinstance(turn.response.ended, TurnCommitted)
         self._log = turn_log
         self._persistence = persistence
@@ -187,7 +189,7 @@ class FinalWrite:
             self._persistence.pending.hard_time_out(self._id, now_ms=now_ms, ttl_ms=marker_ttl_ms())
             self._retired = self._persistence.retains.retire(self._log.instance_id)
             self._release()
-            self._record(PersistHardTimedOut(at_ms=now_ms, after_ms=self._elapsed_ms()))
+            self._record(self._lifecycle.hard_time_out(at_ms=now_ms, after_ms=self._elapsed_ms()))
         self._persistence.live.pop(self._id, None)
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
@@ -206,7 +208,8 @@ class FinalWrite:
         if error:
             log.error("[responses] the turn %s could not be stored", self._id, exc_info=error)  # R-361
         elif self._committed:
-            self._record(TurnPersisted(at_ms=self._persistence.clock.now_ms(), write_ms=self._elapsed_ms()))
+            now_ms = self._persistence.clock.now_ms()
+            self._record(self._lifecycle.persist(at_ms=now_ms, write_ms=self._elapsed_ms()))
         if turn := self._turn():
             turn.settled.set()
         self._persistence.live.pop(self._id, None)
@@ -220,7 +223,7 @@ class FinalWrite:
     def _record(self, event: TurnPersisted | PersistHardTimedOut) -> None:
         """Let `event` happen: to the turn, if anyone still reads it from memory, and to its log."""
         if turn := self._turn():
-            turn.take(event)
+            turn.response.apply(event)
         self._log.keep([event])
 
     def _elapsed_ms(self) -> float:

@@ -8,10 +8,9 @@ import asyncio
 import logging
 
 from turnlog.domain.errors import StorageError
-from turnlog.domain.events import Recorded, TurnFailed, merged
+from turnlog.domain.events import Recorded
 from turnlog.domain.ports import Clock, EventJournal, EventReader
 from turnlog.domain.response import fold
-from turnlog.domain.turn import epilogue
 
 log = logging.getLogger("turnlog")
 
@@ -30,14 +29,10 @@ async def recover(journal: EventJournal, reader: EventReader, clock: Clock) -> i
 
 
 async def _end(response_id: str, journal: EventJournal, reader: EventReader, clock: Clock) -> bool:
-    failed = TurnFailed(
-        at_ms=clock.now_ms(),
-        reason="server_restart",
-        message="the server stopped before the turn was done",
-    )
     try:
         stored = await asyncio.wrap_future(reader.events(response_id))
-        ending = merged(epilogue(fold(recorded.event for recorded in stored), failed))
+        response = fold(recorded.event for recorded in stored)
+        ending = response.fail("server_restart", at_ms=clock.now_ms())
         first = stored[-1].version + 1
         records = [Recorded(response_id, version, event) for version, event in enumerate(ending, start=first)]
         await asyncio.wrap_future(journal.append(records))

@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from msgspec.structs import replace
-
 from turnlog.app.models import Entry, Models
 from turnlog.app.models.memory import Claim
 from turnlog.app.prefix_cache import Session, Sessions
@@ -22,7 +20,6 @@ from turnlog.domain.conversation import with_answer
 from turnlog.domain.errors import BindingChangedError, ModelUnavailableError
 from turnlog.domain.events import (
     FailureReason,
-    GenerationStarted,
     ResponseCreated,
     ResponseEvent,
     TurnCommitted,
@@ -41,19 +38,8 @@ from turnlog.domain.ports import (
     Submission,
 )
 from turnlog.domain.response import Response
-from turnlog.domain.turn import TurnAssembler, epilogue, failure
-from turnlog.domain.usage import Timing
 
 log = logging.getLogger("turnlog")
-
-_MESSAGES: dict[FailureReason, str] = {
-    "client_abort": "the client left before the turn was done",
-    "engine_timeout": "the engine did not answer in time",
-    "stream_exhausted": "the engine stopped without an end",
-    "cancelled": "the turn was cancelled",
-    "shutting_down": "the server was shut down before the turn was done",
-}
-
 
 CANCEL_PATIENCE_S = 3.0
 """How long an engine has to end a turn that was stopped, before the turn ends without it."""
@@ -111,12 +97,11 @@ class TurnRun:
         self._plan = plan
         self._entry = entry
         self._session = session
-        self._models, self._sessions, self._arrivals, self._observer, self._clock, ids, self._limits = (
+        self._models, self._sessions, self._arrivals, self._observer, self._clock, self._ids, self._limits = (
             surroundings
         )
         self._watchdog = asyncio.timeout(None)
         self._memory: Claim | None = None
-        self._assembler = TurnAssembler(ids.new_id, plan.toolbox, parallel_calls=plan.parallel_calls)
 
     async def run(self) -> None:
         """Run the turn to its end; whatever goes wrong becomes its failure."""
@@ -169,17 +154,16 @@ class TurnRun:
     async def _generate(self) -> None:
         """Give the turn to the engine and take what comes back, until its end."""
         created, plan, engine = self._turn.response.created, self._plan, self._engine
-        info = engine.info
-        started = GenerationStarted(
+        started = self._turn.response.start(
             at_ms=self._clock.now_ms(),
             cache_class=self._session.cache_class,
-            model_fingerprint=info.model_fingerprint,
-            tokenizer_fingerprint=info.tokenizer_fingerprint,
+            engine=engine.info,
             prompt=plan.record,
             output_budget_tokens=plan.output_budget_tokens,
             truncated_messages=plan.truncated_messages,
+            new_id=self._ids.new_id,
         )
-        self._record([started])
+        self._record(started)
         stream = self._arrivals.open(self._take, engine.drop)
         submission = Submission(
             turn_id=created.response_id,
@@ -223,7 +207,7 @@ class TurnRun:
             case _ if self._turn.response.ended is not None:
                 pass  # the store has refused the turn; what the engine still says comes too late
             case End():
-                self._record(self._assembler.finish(output, self._timing(output), self._clock.now_ms()))
+                self._record(self._turn.response.finish(output, at_ms=self._clock.now_ms()))
             case EngineFailed(message=message, spent=spent):
                 # Without the engine's own words, which may quote a prompt; the event has them.
                 log.error(
@@ -237,7 +221,7 @@ class TurnRun:
             case Cancelled(spent=spent):
                 self._fail(self._turn.abort_reason or "cancelled", spent=spent)
             case chunk:
-                self._record(self._assembler.receive(chunk, self._clock.now_ms()))
+                self._record(self._turn.response.receive(chunk, at_ms=self._clock.now_ms()))
         if isinstance(output, End | Cancelled) and output.cache is not None:
             self._keep_warm(output, output.cache)
 
@@ -259,21 +243,10 @@ class TurnRun:
         else:
             self._engine.drop(handle)
 
-    def _timing(self, spent: Spent) -> Timing:
-        """The engine's own times and the waits before it (R-343)."""
-        response = self._turn.response
-        assert response.started
-        return replace(
-            spent.timing,
-            queue_ms=float(response.started.at_ms - response.created.at_ms),
-            pre_inference_ms=float(response.started.at_ms - self._plan.asked_ms),
-        )
-
     def _record(self, events: list[ResponseEvent]) -> None:
         if not events:
             return
-        for event in events:
-            self._turn.take(event)
+        self._turn.publish(events)
         if self._log is None:
             return
         if self._turn.response.ended is not None:
@@ -284,6 +257,4 @@ class TurnRun:
     def _fail(self, reason: FailureReason, message: str | None = None, spent: Spent | None = None) -> None:
         if self._turn.response.ended is not None:
             return  # the store has refused the turn, and its client was told
-        timing = self._timing(spent) if spent else None
-        failed = failure(reason, message or _MESSAGES[reason], self._clock.now_ms(), spent, timing)
-        self._record(epilogue(self._turn.response, failed))
+        self._record(self._turn.response.fail(reason, message, at_ms=self._clock.now_ms(), spent=spent))

@@ -6,7 +6,7 @@ searchable text, which requests are the same, and which responses are attempts a
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -17,8 +17,10 @@ from turnlog.domain.events import FailureReason, Outcome, ResponseCreated
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.messages import Message
-from turnlog.domain.response import Response
 from turnlog.domain.usage import Usage
+
+if TYPE_CHECKING:
+    from turnlog.domain.response import Response
 
 ApiStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Order = Literal["asc", "desc"]
@@ -151,7 +153,7 @@ class AuditPage(Struct, frozen=True):
         return self.rows[-1].response_id if self.rows else None
 
 
-def searchable_text(response: Response) -> str:
+def searchable_text(response: "Response") -> str:
     """What `q` is looked for in: the own input messages of a turn and its listed output items.
 
     Each is on a line of its own: text, reasoning, and the name and arguments of calls. Instructions are not

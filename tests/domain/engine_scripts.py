@@ -1,19 +1,22 @@
 """Engine outputs as hypothesis draws them, and a turn played from them without a server."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tests.domain.stories import CREATED, FAILED, NOON_MS, STARTED, NumberedIds
-from turnlog.domain.events import ResponseEvent
+from tests.domain.stories import CREATED, FAILED, NOON_MS, start
+from turnlog.domain.events import ResponseEvent, TurnCommitted, TurnFailed
 from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk
 from turnlog.domain.response import Response
-from turnlog.domain.tools import Toolbox, ToolChoice
-from turnlog.domain.turn import TurnAssembler, epilogue
 from turnlog.domain.usage import Timing
 
-TOOLBOX = Toolbox([{"type": "function", "name": "add"}, {"type": "custom", "name": "patch"}], ToolChoice())
-"""A toolbox with a function `add` and a custom tool `patch`."""
+TOOLS: tuple[dict[str, Any], ...] = (
+    {"type": "function", "name": "add"},
+    {"type": "custom", "name": "patch"},
+)
+"""A function `add` and a custom tool `patch`."""
 
 words = st.sampled_from(["Hel", "lo", " ", "\n\n", "5 <", "<tool_call>", "</think>", "“é🙂", "\u2028"])
 texts = st.lists(words, max_size=4).map("".join)
@@ -42,24 +45,21 @@ ends = st.builds(
 )
 
 
-def play(spoken: Sequence[EngineChunk], end: End | None) -> list[ResponseEvent]:
+def play(
+    spoken: Sequence[EngineChunk], end: End | None, tools: Sequence[dict[str, Any]] = TOOLS
+) -> list[ResponseEvent]:
     """The events of a turn whose engine says this; without an `end` it fails."""
-    response = Response(CREATED)
-    story: list[ResponseEvent] = [CREATED]
-    assembler = TurnAssembler(NumberedIds().new_id, TOOLBOX)
-
-    def take(events: Sequence[ResponseEvent]) -> None:
-        for event in events:
-            response.apply(event)
-        story.extend(events)
-
-    take([STARTED])
+    response = Response(replace(CREATED, tools=tuple(tools)))
+    # The golden files know neither tools nor the waits of these stories.
+    story: list[ResponseEvent] = [CREATED, *start(response)]
     for chunk in spoken:
-        take(assembler.receive(chunk, NOON_MS))
+        story += response.receive(chunk, at_ms=NOON_MS)
     if end:
-        take(assembler.finish(end, Timing(queue_ms=1.0), NOON_MS))
+        *closings, last = response.finish(end, at_ms=NOON_MS)
+        assert isinstance(last, TurnCommitted | TurnFailed)
+        story += [*closings, replace(last, timing=Timing(queue_ms=1.0))]
     else:
-        take(epilogue(response, FAILED))
+        story += response.fail(FAILED.reason, FAILED.message, at_ms=FAILED.at_ms)
     return story
 
 

@@ -1,7 +1,9 @@
 """Given, when, then for the domain: short names for events, and histories to begin from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
@@ -15,11 +17,14 @@ from turnlog.domain.events import (
     TurnPersisted,
 )
 from turnlog.domain.ids import IdKind
-from turnlog.domain.lifecycle import LifecycleEvent
 from turnlog.domain.messages import Message
+from turnlog.domain.ports import EngineInfo
 from turnlog.domain.response import Response, fold
 from turnlog.domain.tokens import record_prompt
 from turnlog.domain.usage import Timing, Usage
+
+Command = Callable[[Response], ResponseEvent | list[ResponseEvent]]
+"""Something that a response is asked to do."""
 
 NOON_MS = 1_795_000_000_000
 
@@ -62,22 +67,57 @@ class Given:
     def __init__(self, *history: ResponseEvent) -> None:
         self.history = history
 
-    def when(self, event: LifecycleEvent) -> Response:
-        """The response after it was asked to record `event`."""
-        response = fold(self.history)
-        response.record(event)
+    def when(self, command: Command) -> list[ResponseEvent]:
+        """The events that the command causes; the response is what they and the history fold to."""
+        response = self.response()
+        caused = command(response)
+        events = caused if isinstance(caused, list) else [caused]
+        assert state(response) == state(fold([*self.history, *events]))
+        return events
+
+    def refuses(self, command: Command) -> str:
+        """The sentence by which the response refuses the command; nothing has changed."""
+        response = self.response()
+        before = state(response)
+        try:
+            command(response)
+        except IllegalTransitionError as error:
+            assert state(response) == before
+            return error.message
+        raise AssertionError(f"a response that is {response.status} admits the command")
+
+    def response(self) -> Response:
+        """A response with this history. It was started by a command, so that it can go on."""
+        response = fold(self.history[:1])
+        for event in self.history[1:]:
+            if isinstance(event, GenerationStarted):
+                start(response)
+            response.apply(event)
         return response
 
-    def refuses(self, event: LifecycleEvent) -> str:
-        """The sentence by which the response refuses `event`."""
-        response = fold(self.history)
-        before = response.status
-        try:
-            response.record(event)
-        except IllegalTransitionError as error:
-            assert response.status == before
-            return error.message
-        raise AssertionError(f"{event} was admitted")
+
+def state(response: Response) -> tuple[Any, ...]:
+    """All that a response is."""
+    entries = [(entry.output_index, entry.item, entry.text) for entry in response.output.open_entries]
+    return response.created, response.started, response.status, response.items, entries, response.ended
+
+
+def start(response: Response) -> list[ResponseEvent]:
+    """Start it as `STARTED` says."""
+    return response.start(
+        at_ms=STARTED.at_ms,
+        cache_class=STARTED.cache_class,
+        engine=EngineInfo(
+            model_fingerprint=STARTED.model_fingerprint,
+            tokenizer_fingerprint=STARTED.tokenizer_fingerprint,
+            context_window_tokens=None,
+            concurrency=1,
+        ),
+        prompt=STARTED.prompt,
+        output_budget_tokens=STARTED.output_budget_tokens,
+        truncated_messages=STARTED.truncated_messages,
+        new_id=NumberedIds().new_id,
+    )
 
 
 def numbered_ids() -> "NumberedIds":

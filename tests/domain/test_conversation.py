@@ -27,7 +27,7 @@ def turn(*items: Item, asked: tuple[Message, ...] = (HI,), instructions: str | N
     """A committed turn with that input and output."""
     created = replace(CREATED, input=asked, instructions=instructions)
     response = fold([created, STARTED, COMMITTED])
-    response.items = list(items)
+    response.output.items = list(items)
     return response
 
 
@@ -157,7 +157,7 @@ def said(text: str, ids: tuple[int, ...] | None, fingerprint: str | None = None)
     started = STARTED if fingerprint is None else replace(STARTED, tokenizer_fingerprint=fingerprint)
     committed = replace(COMMITTED, output_ids=None if ids is None else pack(ids))
     response = fold([replace(CREATED, input=(HI,)), started, committed])
-    response.items = [MessageItem("msg_1", "completed", text)]
+    response.output.items = [MessageItem("msg_1", "completed", text)]
     return response
 
 

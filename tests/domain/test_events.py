@@ -21,7 +21,7 @@ def test_neighbouring_deltas_of_one_item_become_one_event_and_keep_their_boundar
 
 def state(response: Response) -> object:
     """All there is to a response."""
-    open_items = [(each.item, each.text) for each in response.open_items.values()]
+    open_items = [(each.item, each.text) for each in response.output.open_entries]
     return response.created, response.started, response.status, response.items, open_items, response.ended
 
 

@@ -138,4 +138,4 @@ def check_whole(story: list[Recorded]) -> None:
     assert sum(isinstance(event, TurnCommitted | TurnFailed) for event in happened) == 1
     response = fold_stored(happened)
     assert response.status in (Status.PERSISTED, Status.FAILED)
-    assert not response.open_items
+    assert not response.output.open_entries

@@ -17,6 +17,7 @@ from turnlog.adapters.openai.frames import frames
 from turnlog.app.http.service import Service
 from turnlog.domain.events import PersistHardTimedOut, TurnCommitted
 from turnlog.domain.ports import EventJournal
+from turnlog.domain.response import fold
 
 CALL = {"id": "call_a", "name": "add", "arguments": '{"a":1}', "status": "ok"}
 
@@ -77,7 +78,7 @@ async def write(service: Service, response_id: str, path: Path) -> None:
     events = [recorded.event for recorded in await service.readings.events(response_id)]
     lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     path.with_suffix(".jsonl").write_bytes(lines)
-    path.with_suffix(".sse").write_bytes(b"".join(frames(events)))
+    path.with_suffix(".sse").write_bytes(b"".join(frames(events, fold(events))))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_there_are_histories() -> None:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=IDS)
 def test_a_recorded_history_is_told_in_the_bytes_it_was_told_in(path: Path) -> None:
-    assert b"".join(frames(read(path))) == path.with_suffix(".sse").read_bytes()
+    assert b"".join(frames(read(path), fold(read(path)))) == path.with_suffix(".sse").read_bytes()
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=IDS)

@@ -6,7 +6,7 @@ from turnlog.adapters.openai.frames import DONE, Framer, frames
 from turnlog.app.turns.pending import Sizes
 from turnlog.domain.events import PersistHardTimedOut, ResponseCreated, TurnCommitted, TurnPersisted
 from turnlog.domain.lifecycle import LifecycleEvent
-from turnlog.domain.response import Response
+from turnlog.domain.response import Response, fold
 
 # ── on the disk ───────────────────────────────────────────────────────────────────────────────────
 
@@ -39,16 +39,15 @@ def stored_stories_fold_and_frame(world: World) -> None:
         first, *others = world.disk.events(response_id)
         assert isinstance(first, ResponseCreated)
         response, framer = Response(first), Framer()
-        framer.receive(first)
+        framer.receive(first, response)
         for event in others:
             if isinstance(event, LifecycleEvent):
-                response.record(event)
-            else:
-                response.apply(event)
-            framer.receive(event)
+                response.check(type(event))
+            response.apply(event)
+            framer.receive(event, response)
         ended = bool(world.disk.ends(response_id))
         assert framer.closed == ended
-        assert not (ended and response.open_items)
+        assert not (ended and response.output.open_entries)
 
 
 def nothing_is_stored_that_should_not_be(world: World) -> None:
@@ -77,7 +76,8 @@ def clients_are_told_one_end(world: World) -> None:
 def streams_that_are_read_again_begin_with_what_was_sent(world: World) -> None:
     """As far as they were stored: a crash may lose frames, but it makes no others (D-22)."""
     for known in world.known.values():
-        again = frames(world.disk.events(known.id)[: known.own_versions])
+        stored = world.disk.events(known.id)[: known.own_versions]
+        again = frames(stored, fold(stored)) if stored else []
         assert again == known.sent[: len(again)]
 
 

@@ -18,11 +18,12 @@ from turnlog.adapters.eventstore import recorder, transfer
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.eventstore.transfer import EndLine, EventLine, Header, Line, import_events, reached
-from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai import frames as wire
 from turnlog.domain.audit.rows import AuditFilter
 from turnlog.domain.errors import StorageError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import LogExporter
+from turnlog.domain.response import fold
 
 EVERYTHING = "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
 STRANGE = replace(created("resp_c"), input=(Message("user", "a\u2028b\n\"c\" é😀 \0 {'d'}"),))
@@ -46,10 +47,10 @@ def exported(path: Path, **bounds: Any) -> list[bytes]:
 
 
 def frames(path: Path, response_id: str) -> bytes:
-    framer = Framer()
     with closing(open_reader(path)) as reader:
         events = reader.events(response_id).result()
-    return b"".join(frame for each in events for frame in framer.receive(each.event))
+    story = [each.event for each in events]
+    return b"".join(wire.frames(story, fold(story)))
 
 
 def test_what_was_exported_is_the_same_log_elsewhere(filled: Path, tmp_path: Path) -> None:

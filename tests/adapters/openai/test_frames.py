@@ -12,6 +12,7 @@ from tests.domain.stories import PERSISTED
 from turnlog.adapters.openai.frames import DONE, Framer, frames
 from turnlog.domain.events import ResponseEvent, merged
 from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
+from turnlog.domain.response import fold
 
 GOLDEN = Path("tests/golden")
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
@@ -52,6 +53,11 @@ SHAPES: dict[str, tuple[Sequence[EngineChunk], End | None]] = {
 }
 
 
+def streamed(story: Sequence[ResponseEvent]) -> list[bytes]:
+    """The frames of a whole story."""
+    return frames(story, fold(story))
+
+
 def golden(shape: str) -> Path:
     """The file with the recorded bytes of a shape."""
     return GOLDEN / f"{shape.replace(' ', '_')}.sse"
@@ -60,7 +66,7 @@ def golden(shape: str) -> Path:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_of_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
     """R-259, R-260, R-263, R-264, D-01, D-04, D-05: golden files change only with a new wire version."""
-    told = b"".join(frames(play(*SHAPES[shape])))
+    told = b"".join(streamed(play(*SHAPES[shape])))
 
     assert told.decode() == golden(shape).read_text(encoding="utf-8")
     read_stream(told)
@@ -69,7 +75,7 @@ def test_a_shape_of_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
 @given(stories)
 def test_every_stream_is_well_formed_and_its_terminal_holds_what_was_told(story: list[ResponseEvent]) -> None:
     """R-262, R-291, D-01, D-03, field reports C1, C5, C7, C19, C20, C21."""
-    events = read_stream(b"".join(frames(story)))
+    events = read_stream(b"".join(streamed(story)))
 
     created, terminal = events[0]["response"], check_response(events[-1]["response"])
     check_response(created)
@@ -82,18 +88,19 @@ def test_every_stream_is_well_formed_and_its_terminal_holds_what_was_told(story:
 
 @given(stories)
 def test_merging_the_events_changes_no_byte(story: list[ResponseEvent]) -> None:
-    assert frames(merged(story)) == frames(story)
+    assert streamed(merged(story)) == streamed(story)
 
 
 @given(stories)
 def test_what_happens_after_the_end_adds_nothing(story: list[ResponseEvent]) -> None:
-    assert frames([*story, PERSISTED]) == frames(story)
+    assert streamed([*story, PERSISTED]) == streamed(story)
 
 
 @given(stories)
 def test_only_the_last_frame_closes_the_stream(story: list[ResponseEvent]) -> None:
     framer = Framer()
-    told = [frame for event in story for frame in framer.receive(event)]
+    response = fold(story)
+    told = [frame for event in story for frame in framer.receive(event, response)]
 
     assert framer.closed
     assert [frame.endswith(DONE) for frame in told] == [False] * (len(told) - 1) + [True]

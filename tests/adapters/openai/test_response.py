@@ -97,7 +97,7 @@ def test_log_probabilities_are_told_with_the_bytes_of_their_tokens() -> None:
 
 def test_a_response_that_has_just_begun_is_in_progress_and_empty() -> None:
     """R-263."""
-    opening = check_response(opening_object(fold([CREATED])))
+    opening = check_response(opening_object(CREATED))
 
     assert (opening["status"], opening["output"], opening["output_text"]) == ("in_progress", [], "")
     assert opening["usage"]["total_tokens"] == 0

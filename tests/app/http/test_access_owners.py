@@ -24,6 +24,7 @@ from turnlog.domain.errors import ResponseNotFoundError
 from turnlog.domain.events import Recorded
 from turnlog.domain.owners import LOCAL_OWNER, Role
 from turnlog.domain.ports import EventReader
+from turnlog.domain.response import Response
 
 MISSING = f"resp_{'0' * 32}"
 MISSING_ITEM = f"rs_{'0' * 32}"
@@ -249,7 +250,7 @@ def pending_state(given: Given, state: str) -> None:
     """Put what is under way for `local`, the owner of the response, into that state."""
     match state:
         case "live":
-            given.live[ID] = LiveTurn(CREATED, Framer())
+            given.live[ID] = LiveTurn(Response(CREATED), Framer())
         case "write":
             given.write()
         case "marker":

@@ -23,6 +23,7 @@ from turnlog.domain.errors import (
     StorageTimeoutError,
 )
 from turnlog.domain.events import ResponseEvent
+from turnlog.domain.response import Response, fold
 
 
 @pytest.fixture(
@@ -303,9 +304,7 @@ async def test_a_stored_failure_is_not_missing() -> None:
 async def test_a_turn_that_has_not_ended_well_is_not_looked_up(events: tuple[ResponseEvent, ...]) -> None:
     """D-12: 400."""
     given = Given()
-    given.live[ID] = LiveTurn(CREATED, Framer())
-    for event in events:
-        given.live[ID].take(event)
+    given.live[ID] = LiveTurn(fold([CREATED, *events]), Framer())
 
     assert await given.answer() == 400
     assert given.reader.look_ups == 0
@@ -314,7 +313,7 @@ async def test_a_turn_that_has_not_ended_well_is_not_looked_up(events: tuple[Res
 async def test_a_running_turn_that_is_not_stored_is_missing() -> None:
     """D-30, R-409, G-076."""
     given = Given(NOTHING)
-    given.live[ID] = LiveTurn(replace(CREATED, store=False), Framer())
+    given.live[ID] = LiveTurn(Response(replace(CREATED, store=False)), Framer())
 
     assert await given.answer() == 404
 

@@ -56,7 +56,7 @@ async def test_an_unfinished_turn_fails_by_the_restart(
     events = await recovered(tmp_path / "log.db", *story)
 
     response = fold_stored(events)
-    assert (response.status, response.open_items) == (Status.FAILED, {})
+    assert (response.status, response.output.open_entries) == (Status.FAILED, [])
     assert isinstance(events[-1], TurnFailed)
     assert events[-1].reason == "server_restart"
     assert events[: len(story)] == list(story)

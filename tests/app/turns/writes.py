@@ -13,6 +13,7 @@ from turnlog.app.turns.pending import PendingWrites, Sizes
 from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.domain.errors import StorageError
 from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed
+from turnlog.domain.response import Response
 
 ID = CREATED.response_id
 EXPIRY_MS = NOON_MS + 3_600_000
@@ -130,7 +131,7 @@ class Given:
         self.journal = FakeJournal(self.calls)
         self.retains = FakeRetains(self.calls)
         self.pending = NotingPending(self.calls)
-        self.turn = LiveTurn(CREATED, Framer())
+        self.turn = LiveTurn(Response(CREATED), Framer())
         self.live = {ID: self.turn}
         persistence = Persistence(self.journal, self.pending, self.retains, self.live, FakeClock())
         self._persistence = persistence
@@ -138,12 +139,14 @@ class Given:
         self._happens(STARTED)
 
     def _happens(self, event: Any) -> None:
-        self.turn.take(event)
+        self.turn.response.apply(event)
+        self.turn.publish([event])
         self._log.keep([event])
 
     def ends(self, last: TurnCommitted | TurnFailed = COMMITTED) -> None:
         """The turn ends, and its last write is started."""
-        self.turn.take(last)
+        self.turn.response.apply(last)
+        self.turn.publish([last])
         self._log.finish(self.turn, [last])
 
     async def lands(self) -> None:

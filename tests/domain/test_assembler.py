@@ -1,4 +1,4 @@
-"""The turn assembler: what the engine says becomes items, whole and in order (sections 19 and 21)."""
+"""The assembler: what the engine says becomes items, whole and in order."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.engine_scripts import chunks, ends, play, stories
-from tests.domain.stories import NOON_MS, NumberedIds
 from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
@@ -21,9 +20,6 @@ from turnlog.domain.events import (
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 from turnlog.domain.response import Response, api_status, fold
-from turnlog.domain.tools import Toolbox, ToolChoice
-from turnlog.domain.turn import TurnAssembler
-from turnlog.domain.usage import Timing
 
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
 
@@ -328,7 +324,6 @@ def test_a_custom_call_is_its_input_and_a_member_has_its_namespace() -> None:
         {"type": "custom", "name": "patch"},
         {"type": "namespace", "name": "fs", "tools": [{"type": "function", "name": "read"}]},
     ]
-    assembler = TurnAssembler(NumberedIds().new_id, Toolbox(tools, ToolChoice()))
     calls = (
         EngineCall(name="patch", arguments='{"input":"*** x"}', id="a"),
         EngineCall(name="fs__read", arguments="{}", id="b"),
@@ -336,7 +331,7 @@ def test_a_custom_call_is_its_input_and_a_member_has_its_namespace() -> None:
         EngineCall(name="other", arguments="{}", id="d"),
     )
 
-    events = assembler.finish(end("", *calls), Timing(), NOON_MS)
+    events = play([], end("", *calls), tools)
 
     assert [event.item for event in events if isinstance(event, ItemClosed)] == [
         CustomCallItem("ctc_1", "a", "patch", "*** x", "completed"),
@@ -347,11 +342,7 @@ def test_a_custom_call_is_its_input_and_a_member_has_its_namespace() -> None:
 
 
 def test_a_custom_call_of_another_form_is_passed_on_as_it_is() -> None:
-    assembler = TurnAssembler(
-        NumberedIds().new_id, Toolbox([{"type": "custom", "name": "patch"}], ToolChoice())
-    )
-
-    events = assembler.finish(end("", EngineCall(name="patch", arguments="*** x")), Timing(), NOON_MS)
+    events = play([], end("", EngineCall(name="patch", arguments="*** x")))
 
     closed = next(event.item for event in events if isinstance(event, ItemClosed))
     assert isinstance(closed, CustomCallItem)

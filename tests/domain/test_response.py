@@ -1,0 +1,222 @@
+"""The commands of a response: given what has happened, when it is asked for something, then these events."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.domain.stories import (
+    COMMITTED,
+    CREATED,
+    FAILED,
+    HARD_TIMED_OUT,
+    NOON_MS,
+    PERSISTED,
+    STARTED,
+    Given,
+    start,
+)
+from turnlog.domain.events import (
+    ContentExpired,
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    PersistHardTimedOut,
+    TurnCommitted,
+    TurnFailed,
+    TurnPersisted,
+)
+from turnlog.domain.items import FunctionCallItem, MessageItem, ReasoningItem
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import End, EngineCall, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.request import TurnRequest
+from turnlog.domain.response import Response
+from turnlog.domain.usage import Timing, Usage
+
+LATER_MS = NOON_MS + 5_000
+MESSAGE = MessageItem("msg_1", "in_progress", "")
+OPENED = ItemOpened(at_ms=NOON_MS, output_index=0, item=MESSAGE)
+HEL = ItemExtended(at_ms=NOON_MS, item_id="msg_1", deltas=("Hel",))
+REASONING = ItemOpened(at_ms=NOON_MS, output_index=1, item=ReasoningItem("rs_2", ""))
+HM = ItemExtended(at_ms=NOON_MS, item_id="rs_2", deltas=("hm",))
+USAGE = Usage(input_tokens=3, output_tokens=2)
+# The turn was created at noon and started 10 ms later.
+WAITS = Timing(queue_ms=10.0, pre_inference_ms=10.0)
+
+
+def end(text: str, **fields: Any) -> End:
+    """An engine's end."""
+    given: dict[str, Any] = {"finish_reason": "stop", "prompt_tokens": 3, "output_tokens": 2}
+    return End(text=text, **given | fields)
+
+
+def test_a_request_creates_a_response_that_waits_for_its_lane() -> None:
+    """R-142, R-149."""
+    response = Response.create(
+        TurnRequest(model="tiny", input=(Message("user", "hi"),), metadata={"a": "b"}),
+        response_id="resp_1",
+        at_ms=NOON_MS,
+        asked_ms=NOON_MS - 5,
+        owner="local",
+        own_messages=(Message("user", "hi"),),
+        instructions="be kind",
+        sampling=CREATED.sampling,
+        expires_at=CREATED.expires_at,
+        instance_id=1,
+        boot_id="boot",
+    )
+
+    assert response.created == replace(CREATED, instructions="be kind", metadata={"a": "b"})
+
+
+def test_a_created_response_starts_once() -> None:
+    assert Given(CREATED).when(start) == [STARTED]
+    assert Given(CREATED, STARTED).refuses(start) == "cannot start a response that is in_progress"
+
+
+def test_the_first_text_opens_a_message_and_the_next_extends_it() -> None:
+    first = Given(CREATED, STARTED).when(lambda response: response.receive(TextChunk("Hel"), at_ms=NOON_MS))
+    assert first == [OPENED, HEL]
+
+    more = Given(CREATED, STARTED, OPENED, HEL).when(
+        lambda response: response.receive(TextChunk("lo"), at_ms=LATER_MS)
+    )
+    assert more == [ItemExtended(at_ms=LATER_MS, item_id="msg_1", deltas=("lo",))]
+
+
+@pytest.mark.parametrize("history", [(CREATED,), (CREATED, STARTED, COMMITTED), (CREATED, FAILED)])
+def test_only_a_running_turn_receives(history: tuple[Any, ...]) -> None:
+    refused = Given(*history).refuses(lambda response: response.receive(TextChunk("Hel"), at_ms=NOON_MS))
+
+    assert refused.startswith("cannot receive a response that is")
+
+
+def test_the_engines_end_closes_the_message_and_commits() -> None:
+    """R-278, R-314, R-343."""
+    events = Given(CREATED, STARTED, OPENED, HEL).when(
+        lambda response: response.finish(end("Hello"), at_ms=LATER_MS)
+    )
+
+    assert events == [
+        ItemExtended(at_ms=LATER_MS, item_id="msg_1", deltas=("lo",)),
+        ItemClosed(at_ms=LATER_MS, output_index=0, item=MessageItem("msg_1", "completed", "Hello")),
+        TurnCommitted(at_ms=LATER_MS, status="completed", usage=USAGE, timing=WAITS),
+    ]
+
+
+def test_a_call_opens_after_the_message_and_has_a_place_of_its_own() -> None:
+    """R-265, R-295, D-33."""
+    call = EngineCall(name="add", arguments="{}", id="call_a")
+
+    events = Given(CREATED, STARTED, OPENED, HEL).when(
+        lambda response: response.finish(end("Hel", tool_calls=(call,)), at_ms=LATER_MS)
+    )
+
+    done = FunctionCallItem("fc_1", "call_a", "add", "{}", "completed")
+    assert events[1:4] == [
+        ItemOpened(at_ms=LATER_MS, output_index=1, item=replace(done, arguments="", status="in_progress")),
+        ItemExtended(at_ms=LATER_MS, item_id="fc_1", deltas=("{}",)),
+        ItemClosed(at_ms=LATER_MS, output_index=1, item=done),
+    ]
+
+
+def test_an_end_with_an_error_fails_the_turn() -> None:
+    """R-318, R-324."""
+    events = Given(CREATED, STARTED, OPENED, HEL).when(
+        lambda response: response.finish(end("Hel", finish_reason="error"), at_ms=LATER_MS)
+    )
+
+    assert events[-1] == TurnFailed(
+        at_ms=LATER_MS,
+        reason="finish_reason_error",
+        message="the engine ended the turn with an error",
+        usage=USAGE,
+        timing=WAITS,
+    )
+
+
+def test_a_failure_closes_the_message_before_the_reasoning_and_says_why() -> None:
+    """R-319."""
+    events = Given(CREATED, STARTED, OPENED, HEL, REASONING, HM).when(
+        lambda response: response.fail("client_abort", at_ms=LATER_MS)
+    )
+
+    assert events == [
+        ItemClosed(at_ms=LATER_MS, output_index=0, item=MessageItem("msg_1", "incomplete", "Hel")),
+        ItemClosed(at_ms=LATER_MS, output_index=1, item=ReasoningItem("rs_2", "hm")),
+        TurnFailed(at_ms=LATER_MS, reason="client_abort", message="the client left before the turn was done"),
+    ]
+
+
+def test_a_failure_says_what_the_turn_has_cost_if_the_engine_knows() -> None:
+    """R-323."""
+    spent = Spent(prompt_tokens=3, output_tokens=2)
+
+    (failed,) = Given(CREATED, STARTED).when(
+        lambda response: response.fail("error", "the GPU is on fire", at_ms=LATER_MS, spent=spent)
+    )
+
+    assert failed == TurnFailed(
+        at_ms=LATER_MS, reason="error", message="the GPU is on fire", usage=USAGE, timing=WAITS
+    )
+
+
+def test_a_turn_that_waits_fails_without_any_item() -> None:
+    (failed,) = Given(CREATED).when(lambda response: response.fail("server_restart", at_ms=LATER_MS))
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.message == "the server stopped before the turn was done"
+
+
+def test_the_write_of_a_committed_turn_lands_late_or_in_time() -> None:
+    def persist(response: Response) -> TurnPersisted:
+        return response.persist(at_ms=LATER_MS, write_ms=2.5)
+
+    persisted = TurnPersisted(at_ms=LATER_MS, write_ms=2.5)
+    assert Given(CREATED, STARTED, COMMITTED).when(persist) == [persisted]
+    assert Given(CREATED, STARTED, COMMITTED, HARD_TIMED_OUT).when(persist) == [persisted]
+
+
+def test_a_write_times_out_once() -> None:
+    def time_out(response: Response) -> PersistHardTimedOut:
+        return response.hard_time_out(at_ms=LATER_MS, after_ms=60_000)
+
+    timed_out = PersistHardTimedOut(at_ms=LATER_MS, after_ms=60_000)
+    assert Given(CREATED, STARTED, COMMITTED).when(time_out) == [timed_out]
+    assert (
+        Given(CREATED, STARTED, COMMITTED, HARD_TIMED_OUT).refuses(time_out)
+        == "cannot hard_time_out a response that is hard_timed_out"
+    )
+
+
+@pytest.mark.parametrize("history", [(CREATED, FAILED), (CREATED, STARTED, COMMITTED, PERSISTED)])
+def test_a_response_to_which_nothing_more_happens_expires(history: tuple[Any, ...]) -> None:
+    """D-14."""
+    expired = Given(*history).when(lambda response: response.expire(at_ms=LATER_MS))
+
+    assert expired == [ContentExpired(at_ms=LATER_MS)]
+
+
+@pytest.mark.parametrize("history", [(CREATED,), (CREATED, STARTED), (CREATED, STARTED, COMMITTED)])
+def test_a_response_whose_events_may_go_on_does_not_expire(history: tuple[Any, ...]) -> None:
+    refused = Given(*history).refuses(lambda response: response.expire(at_ms=LATER_MS))
+
+    assert refused.startswith("cannot expire a response that is")
+
+
+def test_reasoning_comes_before_text() -> None:
+    """R-268, R-269."""
+    events = Given(CREATED, STARTED).when(
+        lambda response: [
+            *response.receive(ReasoningChunk("hm"), at_ms=NOON_MS),
+            *response.receive(TextChunk("Hi"), at_ms=LATER_MS),
+        ]
+    )
+
+    assert [type(event) for event in events] == [
+        ItemOpened,
+        ItemExtended,
+        ItemClosed,
+        ItemOpened,
+        ItemExtended,
+    ]
