@@ -1,4 +1,4 @@
-"""The items of `input`, in every form clients send them, as pieces of a conversation (section 13).
+"""The items of `input`, in every form clients send them, as pieces of a conversation (R-157 … R-171).
 
 Items are decoded in two stages: the list as it is, then each item by its type, so that one unknown item
 spoils nothing and an error names its place.
@@ -154,7 +154,7 @@ def _reasoning(item: Json, index: int) -> Iterator[Piece]:
         for part in (given.summary or given.content or [])
         if isinstance(part, dict) and isinstance(part.get("text"), str)
     ]
-    # One that has only encrypted content, or nothing, tells the model nothing (field report B5).
+    # One that has only encrypted content, or nothing, tells the model nothing (B5).
     if texts:
         yield Message("assistant", "", reasoning="".join(texts))
 

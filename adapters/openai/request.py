@@ -1,7 +1,7 @@
 """From the body of `POST /v1/responses` to a `TurnRequest`, or to a refusal that names the field.
 
-The checks run in the order of the specification's section 2 and stop at the first failure (R-011). Fields
-turnlog does not know are ignored; those that it knows and cannot honour are refused.
+The checks run in the order of R-012 … R-023 and stop at the first failure (R-011). Fields that turnlog
+does not know are ignored; those that it knows and cannot honour are refused.
 """
 
 from collections.abc import Mapping
@@ -302,7 +302,7 @@ def _options(fields: Json, name: str, form: type[_Form]) -> _Form:
 
 
 def _text(fields: Json, limits: RequestLimits) -> Json:
-    """`text` as the response shows it, with a format (field report B15); empty if it was not given."""
+    """`text` as the response shows it, with a format (B15); empty if it was not given."""
     if not fields.get("text"):
         return {}
     text = _options(fields, "text", _Text)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from turnlog.app.audit.filters import check_may_ask
 from turnlog.app.audit.said import Said, said_in
+from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.domain.audit.compare import Comparison, compare
 from turnlog.domain.audit.rows import AuditFilter, AuditRow
 from turnlog.domain.audit.seen import PromptUnknownError, Seen, prompt_ids, seen
@@ -21,7 +22,7 @@ from turnlog.domain.audit.trees import Node, lay_out
 from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
 from turnlog.domain.events import Recorded
 from turnlog.domain.owners import Caller
-from turnlog.domain.ports import AuditReader, Clock, EventReader, LogExporter
+from turnlog.domain.ports import Clock, LogExporter
 from turnlog.domain.redaction import withheld
 from turnlog.domain.response import Response, fold_stored
 from turnlog.domain.tokens import TokenIds
@@ -38,7 +39,7 @@ Content = Literal["shown", "withheld", "expired"]
 """Whether what was said is told, withheld from this caller, or gone with the time of the response."""
 
 
-class AuditLog(EventReader, AuditReader, LogExporter, Protocol):
+class AuditLog(Log, LogExporter, Protocol):
     """The log as it is audited."""
 
 
@@ -85,8 +86,9 @@ class Conversation(Struct, frozen=True):
 class Audit:
     """Reads the log for auditors and operators, across all owners."""
 
-    def __init__(self, log: AuditLog, clock: Clock) -> None:
+    def __init__(self, log: AuditLog, retrieval: Retrieval, clock: Clock) -> None:
         self.log = log
+        self._retrieval = retrieval
         self.clock = clock
 
     async def find(self, wanted: AuditFilter, caller: Caller) -> tuple[list[SeenRow], bool]:
@@ -106,26 +108,30 @@ class Audit:
         Raises:
             ResponseNotFoundError: nothing of it is stored.
         """
-        row, content, events = await self._story(response_id, caller)
+        head, events = await self.events(response_id, caller)
         attempts = await _read(self.log.attempts_of(response_id))
         replays = await _read(self.log.replays_of(response_id))
         # Ancestors that are gone leave a shorter chain; one that has not even itself is not asked for more.
-        groups = await _read(self.log.chain(response_id, limit=MOST_LINKS)) if content == "shown" else []
-        turn = await asyncio.to_thread(_turn, row, content, events, groups, with_prompt_ids)
+        shown = head.content == "shown"
+        groups = await _read(self.log.chain(response_id, limit=MOST_LINKS)) if shown else []
+        turn = await asyncio.to_thread(_turn, head, events, groups, with_prompt_ids)
         return replace(
             turn,
             attempts=await self._seen_rows(attempts if len(attempts) > 1 else (), caller),
             replays=await self._seen_rows(replays, caller),
         )
 
-    async def events(self, response_id: str, caller: Caller) -> tuple[Content, list[Recorded]]:
-        """The stored events of a response, in order.
+    async def events(self, response_id: str, caller: Caller) -> tuple[SeenRow, list[Recorded]]:
+        """The stored events of a response in order, without content if the caller may not read it.
 
         Raises:
             ResponseNotFoundError: there are none.
         """
-        _, content, events = await self._story(response_id, caller)
-        return content, events
+        row, events = await self._retrieval.stored(response_id)
+        head = await self._seen_row(row, caller)
+        if head.content == "withheld":
+            events = [replace(each, event=withheld(each.event)) for each in events]
+        return head, events
 
     async def conversation(self, response_id: str, caller: Caller, *, with_text: bool = True) -> Conversation:
         """The conversation that a response is part of.
@@ -171,40 +177,14 @@ class Audit:
     # ── what a caller may read ────────────────────────────────────────────────────────────────────
 
     async def _seen_rows(self, rows: Iterable[AuditRow], caller: Caller) -> list[SeenRow]:
-        return [SeenRow(row, await self._content(row, caller)) for row in rows]
+        return [await self._seen_row(row, caller) for row in rows]
 
-    async def _content(self, row: AuditRow, caller: Caller) -> Content:
+    async def _seen_row(self, row: AuditRow, caller: Caller) -> SeenRow:
         if row.expired:
-            return "expired"
-        if caller.reads_content(failed=False):
-            return "shown"
-        failed = caller.reads_content(failed=True) and await self._failed(row)
-        return "shown" if failed else "withheld"
-
-    async def _failed(self, row: AuditRow) -> bool:
-        """Whether the turn failed, or replays one that did, maybe by way of other replays."""
-        met: set[str] = set()
-        while row.reason is None:
-            met.add(row.response_id)
-            if row.replay_of is None or row.replay_of in met:
-                return False
-            original = await _read(self.log.row(row.replay_of))
-            if original is None:
-                return False
-            row = original
-        return True
+            return SeenRow(row, "expired")
+        return SeenRow(row, "shown" if await self._retrieval.reads_content(caller, row) else "withheld")
 
     # ── what the log has ──────────────────────────────────────────────────────────────────────────
-
-    async def _story(self, response_id: str, caller: Caller) -> tuple[AuditRow, Content, list[Recorded]]:
-        row = await _read(self.log.row(response_id))
-        events = await _read(self.log.events(response_id)) if row else []
-        if row is None or not events:
-            raise ResponseNotFoundError(response_id)
-        content = await self._content(row, caller)
-        if content == "withheld":
-            events = [replace(each, event=withheld(each.event)) for each in events]
-        return row, content, events
 
     async def _family(self, response_id: str) -> list[AuditRow]:
         """The conversation's rows, with the attempts at its first request, which are roots of their own."""
@@ -229,8 +209,7 @@ class Audit:
 
 
 def _turn(
-    row: AuditRow,
-    content: Content,
+    head: SeenRow,
     events: list[Recorded],
     groups: Sequence[Sequence[Recorded]],
     with_prompt_ids: bool,  # noqa: FBT001 - called through a thread
@@ -239,14 +218,14 @@ def _turn(
     response = fold_stored(recorded.event for recorded in events)
     chain = [fold_stored(recorded.event for recorded in group) for group in groups]
     ids, problem = None, None
-    if with_prompt_ids and content == "shown":
+    if with_prompt_ids and head.content == "shown":
         try:
             ids = prompt_ids(response, chain[:-1])
         except PromptUnknownError as error:
             problem = str(error)
     return Turn(
-        row=row,
-        content=content,
+        row=head.row,
+        content=head.content,
         events=events,
         response=response,
         seen=seen(chain) if chain else None,

@@ -12,6 +12,9 @@ from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.reading import Audit
 from turnlog.app.cli.common import database, refusing
+from turnlog.app.turns.live_turns import LiveTurns
+from turnlog.app.turns.pending import PendingWrites
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
 
 Answer = TypeVar("Answer")
@@ -26,7 +29,8 @@ class OpenedLog:
     def __init__(self, path: Path, reader: SqliteEventReader) -> None:
         self._path = path
         self._reader = reader
-        self.audit = Audit(reader, SystemClock())
+        clock = SystemClock()
+        self.audit = Audit(reader, Retrieval(reader, LiveTurns(), PendingWrites(), clock), clock)
 
     def whole_id(self, given: str) -> str:
         """The id that begins with what was given; `resp_` may be left out.

@@ -57,8 +57,8 @@ async def read_turn(response_id: str, request: HttpRequest, service: Service, ca
 async def read_timeline(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The stored events of a response, each with the time since the first."""
     _query(request)
-    content, events = await service.audit.events(response_id, caller)
-    return timeline_object(response_id, events, content)
+    head, events = await service.audit.events(response_id, caller)
+    return timeline_object(response_id, events, head.content)
 
 
 @get("/v1/audit/chains/{response_id:str}")

@@ -122,7 +122,7 @@ NOT_INTEGERS = [0, -1, 1.5, "5", True, 2**31, [], {}]
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(field: str, values: list[Any]) -> None:
-    """R-013, R-014, R-015, R-016, R-017, R-018, D-11, G-001, G-002, G-121, field reports B14, A9."""
+    """R-013, R-014, R-015, R-016, R-017, R-018, D-11, G-001, G-002, G-121, B14, A9."""
     for value in values:
         error = refusal(json.dumps(LEAST | {field: value}).encode())
         assert (error.param, field in error.message or field == "input") == (field, True)
@@ -189,7 +189,7 @@ def test_fields_without_a_rule_of_their_own_are_read_leniently(
 
 
 def test_items_are_messages_with_a_string_or_with_text_parts() -> None:
-    """R-159, R-160, R-162, field reports B1, B4, B6."""
+    """R-159, R-160, R-162, B1, B4, B6."""
     request = decode(
         input=[
             {"role": "developer", "content": "Rules."},
@@ -323,7 +323,7 @@ def pieces(*items: Any) -> tuple[Any, ...]:
     ],
 )
 def test_an_item_of_any_form_becomes_a_piece_of_the_conversation(item: Any, expected: list[Any]) -> None:
-    """R-163, R-165, R-166, R-167, R-168, D-10, field reports B2, B5, B6, B9, B10, B19, B20."""
+    """R-163, R-165, R-166, R-167, R-168, D-10, B2, B5, B6, B9, B10, B19, B20."""
     assert list(pieces(item)) == expected
 
 
@@ -348,7 +348,7 @@ def test_additional_tools_are_tools() -> None:
 
 
 def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytest.LogCaptureFixture) -> None:
-    """R-174, R-175, D-07, field reports A1 … A7: A1, A2, A5, A6."""
+    """R-174, R-175, D-07, A1, A2, A5, A6, T2-34."""
     hosted = {"type": "web_search", "filters": {}}
     custom = {"type": "custom", "name": "patch", "format": {"type": "text"}}
     namespace = {"type": "namespace", "name": "fs", "tools": [FUNCTION | {"name": "read"}]}
@@ -448,7 +448,7 @@ SCHEMA = {"type": "object", "properties": {}}
     ],
 )
 def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: JsonGuide | None) -> None:
-    """Field report B15."""
+    """B15."""
     request = decode(text=text)
 
     assert (request.text, request.json_format) == (echo, guide)
@@ -496,7 +496,7 @@ def test_an_option_that_cannot_be_honoured_is_refused_by_name(field: str, value:
     ],
 )  # fmt: skip
 def test_the_effort_says_whether_the_model_thinks(reasoning: Any, thinking: bool | None) -> None:
-    """R-173, R-239, field report F5."""
+    """R-173, R-239, F5."""
     assert decode(reasoning=reasoning).thinking is thinking
 
 

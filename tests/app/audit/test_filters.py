@@ -32,6 +32,7 @@ OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
     ],
 )
 def test_a_time_is_some_time_ago_a_date_or_unix_seconds(text: str, ms: int) -> None:
+    """T2-37."""
     assert read_time("since", text, now_ms=NOON_MS) == ms
 
 

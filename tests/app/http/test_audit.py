@@ -10,7 +10,6 @@ import pytest
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused
 from tests.app.scripts import SCRIPT, STOP, entry
-from tests.waiting import until
 from turnlog.domain.tokens import digest
 
 Json = dict[str, Any]
@@ -249,10 +248,12 @@ def test_operators_read_failed_turns_with_what_the_model_saw(olga: httpx.Client,
     ]
 
 
-def test_operators_read_replays_of_failed_turns_and_compare_them(olga: httpx.Client, told: Told) -> None:
+def test_operators_read_replays_of_failed_turns_and_compare_them(
+    keyed: KeyedServer, olga: httpx.Client, told: Told
+) -> None:
     again = olga.post(f"/v1/responses/{told.failed}/replay").headers["x-response-id"]
-    until(lambda: found(olga, f"replay_of={told.failed}&status=failed"))  # answered before it is stored
-
+    with keyed.client("alice") as http:
+        asked(http, f"/v1/responses/{again}/events")  # answered once the last of them is stored
     comparison = asked(olga, f"/v1/audit/compare?a={told.failed}&b={again}")
 
     assert (comparison["input"]["same"], comparison["prompt"]["same"]) == (True, True)
