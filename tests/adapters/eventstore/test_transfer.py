@@ -19,7 +19,7 @@ from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.eventstore.transfer import EndLine, EventLine, Header, Line, import_events, reached
 from turnlog.adapters.openai import frames as wire
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import LogExporter
