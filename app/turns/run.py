@@ -29,6 +29,7 @@ from turnlog.domain.ports import (
     Cancelled,
     Clock,
     End,
+    EngineCrashed,
     EngineFailed,
     EngineOutput,
     Exhausted,
@@ -216,6 +217,8 @@ class TurnRun:
                     self._turn.response.id,
                 )
                 self._fail("error", message, spent)
+            case EngineCrashed(message=message):
+                self._fail("engine_crashed", message)
             case Exhausted():
                 self._fail("stream_exhausted")
             case Cancelled(spent=spent):

@@ -18,8 +18,8 @@ from turnlog.domain.ports import (
     End,
     EngineChunk,
     EngineFailed,
+    EngineFinal,
     EngineOutput,
-    Exhausted,
     Prompt,
     Spent,
     Submission,
@@ -51,12 +51,12 @@ class Turn:
             self._begun = True
             self._on_first_chunk()
 
-    def wait(self) -> tuple[list[EngineChunk], End | EngineFailed | Exhausted | Cancelled]:
+    def wait(self) -> tuple[list[EngineChunk], EngineFinal]:
         """All chunks and the last output, without what was spent."""
         chunks: list[EngineChunk] = []
         while True:
             output = self._outputs.get(timeout=60)
-            if isinstance(output, End | EngineFailed | Exhausted | Cancelled):
+            if isinstance(output, EngineFinal):
                 assert self._outputs.empty()
                 if isinstance(output, EngineFailed | Cancelled):
                     self.spent, output = output.spent, replace(output, spent=None)
