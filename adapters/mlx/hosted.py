@@ -25,7 +25,8 @@ def connected(receives: type[Received]) -> Channel[Received]:
     # A terminal's Ctrl-C and a supervisor's SIGTERM are for the server, which ends this process in its turn.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    faulthandler.enable()
+    # Not of all threads: while others run, that can end in another fault.
+    faulthandler.enable(all_threads=False)
     with suppress(OSError):
         # If the system has to end a process for its memory, then not the server.
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
