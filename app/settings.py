@@ -1,7 +1,7 @@
 """Every setting, in one place: `TURNLOG_*` for the server, `MLX_*` for what the specification names.
 
-`TURNLOG_*` values are checked at start, and a wrong one is refused by name. `MLX_*` values follow the rules
-of the specification's section 28: what does not parse counts as not set.
+`TURNLOG_*` values are checked at start, and a wrong one is refused by name. `MLX_*` values follow R-395:
+what does not parse counts as not set.
 """
 
 import math
@@ -151,7 +151,7 @@ def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
     return folders
 
 
-# ── the variables of the specification, section 28 ────────────────────────────────────────────────
+# ── the variables of the specification (R-394) ────────────────────────────────────────────────────
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"\+?\d+", re.ASCII)

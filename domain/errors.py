@@ -168,6 +168,15 @@ class ResponseNotFoundError(NotFoundError):
         super().__init__(f"Response not found: {response_id}")
 
 
+class NotEndedError(InvalidRequestError):
+    """Only a turn that is over is replayed."""
+
+    code = "not_ended"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"'{response_id}' has not ended yet; a turn can be replayed when it is over.")
+
+
 class ContentExpiredError(NotFoundError):
     """The response is over its time: what was asked and answered in it is gone (D-14)."""
 

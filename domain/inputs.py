@@ -70,7 +70,7 @@ def own_messages(
         continues: whether there is such a chain.
 
     Raises:
-        InvalidRequestError: a rule of the specification's sections 14 and 15 is broken.
+        InvalidRequestError: a rule about tool calls is broken (R-182 … R-212).
     """
     if continues:
         check_echoes((call.id for piece in pieces for call in piece.tool_calls), history)

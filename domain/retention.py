@@ -1,4 +1,4 @@
-"""How long a response is kept (section 3 of the specification)."""
+"""How long a response is kept (R-023 … R-029)."""
 
 RETENTION_RANGE_S = (60, 90 * 86_400)
 """What a request may ask for by `metadata.retention_seconds`, both ends included (R-023)."""

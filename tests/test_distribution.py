@@ -1,4 +1,4 @@
-"""turnlog is an application for its own environment: its three import names are nobody else's (design.md)."""
+"""turnlog is an application for its own environment: its three import names are nobody else's."""
 
 from importlib.metadata import packages_distributions
 

@@ -1,7 +1,7 @@
 """An SSE answer as raw ASGI: each frame leaves whole, and a client that hangs up is noticed at once.
 
 Litestar's own streaming responses send comments and line ends of their own and hop threads; a raw `send`
-alone never learns of a disconnect (design.md, traps).
+alone never learns of a disconnect.
 """
 
 import asyncio

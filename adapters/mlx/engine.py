@@ -7,12 +7,11 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
-from turnlog.adapters.engine_process.messages import Constraint
 from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.batch import Batch
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.dialect import Dialect
-from turnlog.adapters.mlx.guide import GuideCompiler, MlxGuide
+from turnlog.adapters.mlx.guide import GuideCompiler
 from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.adapters.mlx.runtime import mx, release_memory
@@ -25,7 +24,6 @@ from turnlog.domain.ports import (
     Crash,
     Deliver,
     EngineInfo,
-    Guide,
     Prompt,
     Submission,
     Vitals,
@@ -63,7 +61,9 @@ class MlxEngine:
         )
         self._tokenizer = model.tokenizer
         self._dialect = Dialect(model.tokenizer)
-        self._guides = GuideCompiler(model.tokenizer, self._dialect)
+        guides = GuideCompiler(model.tokenizer, self._dialect)
+        # `build` makes a constraint ready that another process has compiled.
+        self.compile, self.build = guides.compile, guides.build
         self._batch = Batch(model, concurrency, delivered)
         self._closed = False
         self._door = Lock()
@@ -105,13 +105,6 @@ class MlxEngine:
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         return self._renderer.spell(ids)
-
-    def compile(self, guide: Guide) -> MlxGuide:
-        return self._guides.compile(guide)
-
-    def build(self, constraint: Constraint) -> MlxGuide:
-        """Make a constraint ready that another process has compiled."""
-        return self._guides.build(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):

@@ -184,7 +184,7 @@ def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
 def heartbeat(in_progress: bytes, number: int) -> bytes:
     """The stream's `response.in_progress` frame again, under the number of the last frame sent.
 
-    It is the one sign of life that every client takes for one; it is never stored (field report D5).
+    It is the one sign of life that every client takes for one; it is never stored (D5).
     """
     return in_progress.replace(b'"sequence_number":1', b'"sequence_number":%d' % number, 1)
 

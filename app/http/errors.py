@@ -71,7 +71,7 @@ def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
     """The answer to a request that was refused."""
     status, body, headers = _refusal(error)
     if status == 500:
-        # Not by its sentence, which may quote the request; `app.logs` knows what of it may be shown.
+        # Not by its sentence, which may quote the request; `app.operations.logs` decides what is shown of it.
         log.error("[responses] a request failed: %s", error.code, exc_info=error)
     return Response(body, status_code=status, headers=headers)
 

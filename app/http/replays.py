@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
@@ -11,18 +10,18 @@ from turnlog.adapters.litestar.stream import FrameStream
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
-from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
 from turnlog.app.http.service import Service
-from turnlog.app.replay import Changes, Verdict
-from turnlog.app.replay.replays import Original, paced
+from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s
-from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.app.turns.retrieval import Story
+from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
-from turnlog.domain.rerun import SETTABLE
+from turnlog.domain.rerun import Changes, check_settable, setting
 
 HttpRequest = Request[None, None, State]
 
@@ -34,24 +33,23 @@ async def replay_response(
     """Replay a turn that is over; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
     _refuse_what_does_not_go_together(body)
-    original = await service.replays.original(response_id)
-    if not caller.reads_content(failed=original.failed or original.replays_a_failure):
-        raise ForbiddenError("An operator may replay turns that failed; this one did not.")
-    owner = original.response.created.owner
-    if body.kind == "retell":
-        if body.stream:
-            until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-        return _told_again(original, body)
-    if body.kind == "check":
-        with service.quotas.beginning(owner):
-            check = await service.replays.check(original, yields=body.yields)
-        await until_over(check.turn, request)
-        return Response(_shown(check.verdict()))
-    changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
-    with service.quotas.beginning(owner):
-        turn = await service.replays.rerun(original, changes, yields=body.yields)
+    story = await service.retrieval.original(response_id, caller)
+    original = story.response
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+    if body.kind == "retell" and body.stream:
+        told = _frames(story, original_pace=body.pace == "original")
+        return FrameStream(told, drain_limit_s=drain_limit_s())
+    if body.kind == "retell":
+        return Response(response_object(original))
+    if body.kind == "check":
+        with service.quotas.beginning(original.created.owner):
+            check = await service.replays.check(original, yields=body.yields)
+        await until_over(check.turn, request)
+        return Response(verdict_object(check.verdict()))
+    changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
+    with service.quotas.beginning(original.created.owner):
+        turn = await service.replays.rerun(original, changes, yields=body.yields)
     return await answer(turn, request, service, stream=body.stream)
 
 
@@ -67,30 +65,14 @@ def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:
     """The settings to change, checked as those of a new request are."""
-    for name in wanted:
-        if name not in SETTABLE:
-            raise InvalidRequestError(
-                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
-            )
-    probe = msgspec.json.encode({"model": "-", "input": "-"} | dict(wanted))
+    check_settable(wanted)
     limits: RequestLimits = request.app.state.limits
-    checked = decode_request(probe, request.headers, limits)
-    return {name: getattr(checked, name) for name in wanted}
+    checked = read_request({"model": "-", "input": "-", **wanted}, {}, limits)
+    return {name: setting(checked, name) for name in wanted}
 
 
-def _told_again(original: Original, body: ReplayBody) -> Response[Any]:
-    if not body.stream:
-        return Response(response_object(original.response))
-    told = _frames(original, original_pace=body.pace == "original")
-    return FrameStream(told, drain_limit_s=drain_limit_s())
-
-
-async def _frames(original: Original, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(story: Story, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
     framer = Framer()
-    async for event in paced(original.events, original_pace=original_pace):
-        if frames := framer.receive(event, original.response):
+    async for event in paced(story.events, original_pace=original_pace):
+        if frames := framer.receive(event, story.response):
             yield b"".join(frames)
-
-
-def _shown(verdict: Verdict) -> dict[str, Any]:
-    return verdict_object(**verdict._asdict(), identical=verdict.identical)

@@ -27,7 +27,6 @@ from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.owners import Caller
-from turnlog.domain.response import fold
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
@@ -123,15 +122,15 @@ async def read_response(
 ) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     if not _flag(request, "stream"):
-        return Response(response_object(await service.readings.response(response_id, caller.owner)))
+        return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
     start = _starting_after(request.query_params) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-    if turn := service.readings.live(response_id, caller.owner):
+    if turn := service.retrieval.live(response_id, caller.owner):
         log = turn.frames
     else:
-        story = await service.readings.story(response_id, caller.owner)
+        story = await service.retrieval.story(response_id, caller.owner)
         log = FrameLog()
-        log.extend(await asyncio.to_thread(lambda: frames(story, fold(story))), closed=True)
+        log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
     obfuscated = _flag(request, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())
@@ -155,4 +154,4 @@ def _starting_after(query: Mapping[str, str]) -> int:
 @get("/v1/responses/{response_id:str}/events")
 async def read_events(response_id: str, service: Service, caller: Caller) -> Json:
     """The stored events of a response, in order."""
-    return event_list(await service.readings.events(response_id, caller.owner))
+    return event_list(await service.retrieval.events(response_id, caller.owner))

@@ -12,7 +12,7 @@ from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.quotas import Quotas
-from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.retrieval import Retrieval
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Service:
     metrics: Metrics
     turns: Turns
     replays: Replays
-    readings: Readings
+    retrieval: Retrieval
     audit: Audit
     health: Health
     access: Access

@@ -1,4 +1,4 @@
-"""Gives the engine's free memory back once nothing has been asked of it for a while (section 26).
+"""Gives the engine's free memory back once nothing has been asked of it for a while (R-375 … R-385).
 
 Synchronous: it counts, and decides when its timer fires. The timer is the event loop's, handed in.
 """

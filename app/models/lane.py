@@ -1,4 +1,4 @@
-"""The lane of one model: who may run on it now, who waits, and how many it admits (sections 4 and 7).
+"""The lane of one model: who may run now, who waits, and how many it admits (R-030 … R-041, R-078 … R-081).
 
 A request is one unit of the lane's budget from its admission to its end: first as a permit, while it waits
 for anything else, then as a place. Everything here is synchronous; whoever waits is told by a callback.

@@ -1,4 +1,4 @@
-"""Loads models one at a time, beside the running turns, within the memory budget (section 5, D-29)."""
+"""Loads models one at a time, beside the running turns, within the memory budget (R-050 … R-055, D-29)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Which model object each name means, and what keeps a binding alive (section 6).
+"""Which model object each name means, and what keeps a binding alive (R-060 … R-077).
 
 One binding for each model object, whatever its names: its lane and its instance id stay the same as long as a
 name, a lease or a retain holds them. Synchronous, and known to nobody but by identity.

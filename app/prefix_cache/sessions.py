@@ -1,4 +1,4 @@
-"""What a turn has to do with the warm caches: which it starts from, and what it leaves (section 8)."""
+"""What a turn has to do with the warm caches: which it starts from, and what it leaves (R-088 … R-108)."""
 
 import asyncio
 from collections.abc import Callable

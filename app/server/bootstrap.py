@@ -33,12 +33,12 @@ from turnlog.app.settings import Settings, idle_delay_s, most_waiting
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
-from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
@@ -63,17 +63,18 @@ def assemble(
     lock = _lock(settings, resources)
     journal, reader = _store(settings, resources)
     clock = SystemClock()
-    live: dict[str, LiveTurn] = {}
-    pending: PendingAppends = PendingWrites(lambda response_id: _owner(live.get(response_id)))
+    live = LiveTurns()
+    pending: PendingAppends = PendingWrites(live.owner_of)
+    retrieval = Retrieval(reader, live, pending, clock)
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, sessions, pending, journal, clock)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
-        chains=Chains(reader, live, pending, clock, max_length=settings.max_chain_length),
+        chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
+        retrieval=retrieval,
         live=live,
         persistence=Persistence(measured, pending, models.registry, live, clock),
-        reader=reader,
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
@@ -86,14 +87,18 @@ def assemble(
     )
     return Service(
         models=models,
-        replays=Replays(turns, models, reader, live, clock),
+        replays=Replays(turns, models),
         metrics=metrics,
         turns=turns,
-        readings=Readings(reader, live, pending, clock),
-        audit=Audit(reader, clock, withheld),
+        retrieval=retrieval,
+        audit=Audit(reader, retrieval, clock, withheld),
         health=Health(models, reader, journal),
         access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
-        quotas=_quotas(settings, live),
+        quotas=Quotas(
+            live,
+            max_queued=settings.max_queued_turns_per_owner,
+            max_streams=settings.max_streams_per_owner,
+        ),
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
         tidy=sessions.sweep,
@@ -166,18 +171,6 @@ def _metrics(
             warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
         )
     )
-
-
-def _quotas(settings: Settings, live: Mapping[str, LiveTurn]) -> Quotas:
-    return Quotas(
-        live,
-        max_queued=settings.max_queued_turns_per_owner,
-        max_streams=settings.max_streams_per_owner,
-    )
-
-
-def _owner(turn: LiveTurn | None) -> str | None:
-    return turn.response.created.owner if turn else None
 
 
 def key_file(settings: Settings) -> KeyFile | None:

@@ -1,6 +1,6 @@
 """The models that the settings declare: where each comes from, and whether it fits. Nothing is loaded here.
 
-Beside `app.bootstrap` the other half of the composition root: it names the engines.
+Beside `app.server.bootstrap` the other half of the composition root: it names the engines.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The use case at the heart of the service: a request is checked, accepted and set running.
 
 Everything that can refuse a turn comes first; then `ResponseCreated` says that it was accepted, and from
-there on whatever happens is an event (D-26). `app.running` takes it from here to its end.
+there on whatever happens is an event (D-26). `app.turns.run` takes it from here to its end.
 """
 
 import asyncio
@@ -16,39 +16,28 @@ from turnlog.app.settings import retention_s
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence
 from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
-from turnlog.domain.events import Sampling
 from turnlog.domain.ids import IdKind
 from turnlog.domain.inputs import ItemReference
-from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER
-from turnlog.domain.ports import Clock, EventReader, Framer, IdSource, JournalLoad
-from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
+from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
+from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
-
-_SAMPLING_OPTIONS = (
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "top_logprobs",
-)
 
 
 class Turns:
     """Begins turns and sees each through to its last event.
 
     Args:
-        live: where the turns are found whose last event is not stored yet, by response id.
         new_framer: makes the framer of one stream.
         boot_id: names this process, so that a chain knows which one made it (R-143).
     """
@@ -58,9 +47,9 @@ class Turns:
         *,
         models: Models,
         chains: Chains,
-        live: dict[str, LiveTurn],
+        retrieval: Retrieval,
+        live: LiveTurns,
         persistence: Persistence,
-        reader: EventReader,
         load: JournalLoad,
         clock: Clock,
         ids: IdSource,
@@ -73,9 +62,9 @@ class Turns:
     ) -> None:
         self._models = models
         self.chains = chains
+        self._retrieval = retrieval
         self._live = live
         self._persistence = persistence
-        self._reader = reader
         self._load = load
         self._clock = clock
         self._ids = ids
@@ -116,7 +105,8 @@ class Turns:
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
-        items = await self._referenced(request, owner)
+        referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
+        items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
         plan = await asyncio.to_thread(
             make_plan,
@@ -162,8 +152,7 @@ class Turns:
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
-        for turn in list(self._live.values()):
-            turn.abort("shutting_down")
+        self._live.abort_all("shutting_down")
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 if self._tasks:
@@ -174,26 +163,13 @@ class Turns:
         if self._shutting_down:
             raise ShuttingDownError
 
-    async def _referenced(self, request: TurnRequest, owner: str) -> dict[str, Item]:
-        """The owner's stored items that the request refers to, by id; those not there are left out."""
-        wanted = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
-        if not wanted:
-            return {}
-        live = {
-            item.id: item
-            for turn in self._live.values()
-            if turn.response.created.store and turn.response.created.owner == owner
-            for item in turn.response.items
-            if item.id in wanted
-        }
-        now_s = self._clock.now_ms() // 1000
-        stored = self._reader.items(wanted - live.keys(), now_s=now_s, owner=owner)
-        return await asyncio.wrap_future(stored) | live
-
     def _created(
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
     ) -> Response:
         now_ms = self._clock.now_ms()
+        sampling = request.sampling
+        if request.new_seed:
+            sampling = replace(sampling, seed=self._ids.new_seed())
         return Response.create(
             request,
             response_id=response_id,
@@ -202,23 +178,11 @@ class Turns:
             owner=owner,
             own_messages=plan.own,
             instructions=plan.instructions,
-            sampling=self._sampling(request),
+            sampling=sampling,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
             instance_id=instance_id,
             boot_id=self._boot_id,
         )
-
-    def _sampling(self, request: TurnRequest) -> Sampling:
-        """How the turn's tokens are drawn, with what was left open decided."""
-        resolved = Sampling(
-            temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
-            top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
-            seed=self._ids.new_seed() if request.seed is None else request.seed,
-        )
-        # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
-        asked = {name: getattr(request, name) for name in _SAMPLING_OPTIONS}
-        changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
-        return replace(resolved, **changed)
 
     def _set_running(
         self,
@@ -239,10 +203,10 @@ class Turns:
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
         run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
-        self._live[turn.response.id] = turn
+        self._live.add(turn)
         task = asyncio.create_task(run.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if turn_log is None:  # else its last write lets it go
-            task.add_done_callback(lambda _: self._live.pop(created.response_id))
+            task.add_done_callback(lambda _: self._live.remove(created.response_id))
         return turn

@@ -1,4 +1,4 @@
-"""The chain a request continues: read from the log, with patience for a write under way (section 9.2).
+"""The chain a request continues: read from the log, with patience for a write under way (R-115 … R-126).
 
 A turn that has ended may not be in the store yet, and its client may already ask to continue it. So a
 look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says what it is otherwise.
@@ -6,13 +6,12 @@ look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says 
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from turnlog.app.settings import chain_write_wait_s
-from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.persistence import PendingAppends
+from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.continuation import check_chain, check_continuable
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import (
@@ -21,10 +20,9 @@ from turnlog.domain.errors import (
     PreviousResponseNotFoundError,
     StorageTimeoutError,
 )
-from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.owners import LOCAL_OWNER
-from turnlog.domain.ports import Clock, EventReader
-from turnlog.domain.response import Response, fold_stored
+from turnlog.domain.ports import Clock
+from turnlog.domain.response import Response
 
 log = logging.getLogger("turnlog")
 
@@ -105,22 +103,14 @@ class Chains:
     """Finds the chain behind a `previous_response_id`.
 
     Args:
-        live: the turns that are read from memory, by response id.
-        pending: the writes of the reader's store that have not settled (R-127).
+        pending: the writes that have not settled (R-127).
         max_length: how many responses a chain may have (D-31).
     """
 
     def __init__(
-        self,
-        reader: EventReader,
-        live: Mapping[str, LiveTurn],
-        pending: PendingAppends,
-        clock: Clock,
-        *,
-        max_length: int,
+        self, retrieval: Retrieval, pending: PendingAppends, clock: Clock, *, max_length: int
     ) -> None:
-        self._reader = reader
-        self._live = live
+        self._retrieval = retrieval
         self.pending = pending
         self._clock = clock
         self._max_length = max_length
@@ -136,9 +126,7 @@ class Chains:
         """
         if previous_id is None:
             return ()
-        turn = self._live.get(previous_id)
-        if turn and turn.response.created.owner != owner:
-            turn = None
+        turn = self._retrieval.live(previous_id, owner)
         if turn and turn.response.created.store:
             check_continuable(turn.response)
         # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
@@ -191,13 +179,8 @@ class Chains:
         return earliest_ms is not None and earliest_ms <= now_ms
 
     async def _look_up(self, previous_id: str, owner: str) -> LookUp:
-        """Read the chain; a miss if none of the owner's is stored, a link is gone, or no end is stored yet.
-
-        The last is the stream of a turn that is not running any more: its last write is under way, or failed.
-        """
+        """Read the chain; a miss if none of the owner's is stored whole, or a link is gone."""
         chain = await self._read(previous_id, owner)
-        if chain and chain[-1].ended is None:
-            return LookUp(miss=PreviousResponseNotFoundError(previous_id))
         try:
             check_chain(previous_id, chain, now_s=self._clock.now_ms() // 1000, limit=self._max_length)
         except PreviousResponseNotFoundError as miss:
@@ -207,19 +190,9 @@ class Chains:
     async def _read(self, previous_id: str, owner: str) -> list[Response]:
         """The stored responses; none if the owner has none, or the store says so by an exception (R-113)."""
         try:
-            groups = await asyncio.wrap_future(self._reader.chain(previous_id, limit=self._max_length))
-            # A chain has one owner; another's is not even folded, which would take its time.
-            if not groups or _owner(groups[-1]) != owner:
-                return []
-            return [fold_stored(recorded.event for recorded in group) for group in groups]
+            return await self._retrieval.chain(previous_id, owner, limit=self._max_length)
         except NotFoundError:
             return []
         # Whatever it is: the client asked for a chain that may well be there (R-123).
         except Exception as error:
             raise ChainReadError(previous_id, error) from error
-
-
-def _owner(group: list[Recorded]) -> str:
-    created = group[0].event
-    assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-    return created.owner

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.errors import StorageError
 from turnlog.domain.ports import Clock, ContentExpirer
 
@@ -14,11 +13,11 @@ PERIOD_S = 300.0
 """How long the sweep rests when there is nothing left to remove (R-029)."""
 
 
-async def sweep(expirer: ContentExpirer, live: Mapping[str, LiveTurn], clock: Clock) -> None:
+async def sweep(expirer: ContentExpirer, live: LiveTurns, clock: Clock) -> None:
     """Sweep until cancelled. Each step is one short transaction; turns are written between two of them."""
     while True:
         try:
-            while await asyncio.wrap_future(expirer.expire(clock.now_ms() // 1000, spare=frozenset(live))):
+            while await asyncio.wrap_future(expirer.expire(clock.now_ms() // 1000, spare=live.ids)):
                 pass  # the wait for each step lets everything else go on
         except StorageError:
             log.exception("[responses] the sweep of expired responses failed; it will be tried again")

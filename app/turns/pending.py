@@ -1,6 +1,6 @@
 """The writes that have not settled: those in flight, and a marker for each that is past its hard limit.
 
-"The write" of a response is the append that holds its `TurnCommitted` (D-13, section 9.3). One tracker
+"The write" of a response is the append that holds its `TurnCommitted` (D-13, R-127 … R-137). One tracker
 stands beside each store (R-127). Times are Unix milliseconds and come in as arguments.
 """
 

@@ -1,4 +1,4 @@
-"""When a turn's events are stored, and what becomes of the write that holds its last one (section 24).
+"""When a turn's events are stored, and what becomes of the write that holds its last one (R-351 … R-364).
 
 Deltas are gathered for a moment and merged, so that a stored turn is a few rows; everything else is handed
 to the journal at once. Nothing here waits for the store: a write that settles, or that takes too long, calls
@@ -8,12 +8,13 @@ back, and no request waits for it (R-083, R-364, D-25).
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from turnlog.app.settings import marker_ttl_ms, persist_hard_limit_s, persist_soft_limit_s
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.domain.events import (
     ItemExtended,
@@ -43,17 +44,12 @@ PendingAppends = PendingWrites["asyncio.Future[None]"]
 
 @dataclass(frozen=True)
 class Persistence:
-    """What the writes of one store have in common: where they go, and who has to know of them.
-
-    Args:
-        live: the turns that are read from memory. A stored turn leaves it when its last write settles or
-            passes the hard limit; from then on it is read from the log.
-    """
+    """What the writes of one store have in common: where they go, and who has to know of them."""
 
     journal: EventJournal
     pending: PendingAppends
     retains: Retains
-    live: MutableMapping[str, LiveTurn]
+    live: LiveTurns
     clock: Clock
     under_way: "set[asyncio.Future[None]]" = field(default_factory=set)
 
@@ -190,7 +186,7 @@ class FinalWrite:
             self._retired = self._persistence.retains.retire(self._log.instance_id)
             self._release()
             self._record(self._lifecycle.hard_time_out(at_ms=now_ms, after_ms=self._elapsed_ms()))
-        self._persistence.live.pop(self._id, None)
+        self._persistence.live.remove(self._id)
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
         """The write has landed or failed, in time or late (R-359, R-360)."""
@@ -212,7 +208,7 @@ class FinalWrite:
             self._record(self._lifecycle.persist(at_ms=now_ms, write_ms=self._elapsed_ms()))
         if turn := self._turn():
             turn.settled.set()
-        self._persistence.live.pop(self._id, None)
+        self._persistence.live.remove(self._id)
 
     def _release(self) -> None:
         """Release the retain, once (R-070)."""

@@ -1,10 +1,10 @@
 """How much of the server one owner may have at a time, so that one cannot keep the others out."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.errors import OwnersShareError
 
 
@@ -12,12 +12,11 @@ class Quotas:
     """The owners' shares.
 
     Args:
-        live: the turns of this process that are read from memory, by response id.
         max_queued: how many turns of one owner may wait for their lane.
         max_streams: how many streams one owner may read.
     """
 
-    def __init__(self, live: Mapping[str, LiveTurn], *, max_queued: int, max_streams: int) -> None:
+    def __init__(self, live: LiveTurns, *, max_queued: int, max_streams: int) -> None:
         self._live = live
         self._max_queued = max_queued
         self._max_streams = max_streams
@@ -31,7 +30,7 @@ class Quotas:
         Raises:
             OwnersShareError: as many turns of the owner wait as may.
         """
-        if self._beginning[owner] + self._queued(owner) >= self._max_queued:
+        if self._beginning[owner] + self._live.queued_of(owner) >= self._max_queued:
             raise OwnersShareError("turns waiting", self._max_queued)
         with _one_more(self._beginning, owner):
             yield
@@ -47,13 +46,6 @@ class Quotas:
             raise OwnersShareError("streams open", self._max_streams)
         with _one_more(self._streams, owner):
             yield
-
-    def _queued(self, owner: str) -> int:
-        responses = (turn.response for turn in self._live.values())
-        return sum(
-            response.created.owner == owner and response.started is None and response.ended is None
-            for response in responses
-        )
 
 
 @contextmanager

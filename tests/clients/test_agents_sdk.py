@@ -169,7 +169,7 @@ async def test_an_output_type_is_read_from_json(model: OpenAIResponsesModel) -> 
 
 
 async def test_a_tool_in_a_namespace_is_found_by_the_runner(model: OpenAIResponsesModel) -> None:
-    """D-07, field reports A2, A13: the runner looks a call up by namespace and name."""
+    """D-07, A2, A13: the runner looks a call up by namespace and name."""
     tools = tool_namespace(name="math", description="Sums.", tools=[add])
     agent = Agent(name="Ada", model=model, tools=[*tools])
 
@@ -183,7 +183,7 @@ async def test_a_tool_in_a_namespace_is_found_by_the_runner(model: OpenAIRespons
 
 
 async def test_a_custom_tool_is_run_on_plain_text(model: OpenAIResponsesModel) -> None:
-    """D-07, field reports A6, A10, A11."""
+    """D-07, A6, A10, A11."""
     tool = CustomTool(name="shout", description="Say it loudly.", on_invoke_tool=shout)
     agent = Agent(name="Ada", model=model, tools=[tool])
 
@@ -193,7 +193,7 @@ async def test_a_custom_tool_is_run_on_plain_text(model: OpenAIResponsesModel) -
 
 
 async def test_a_failed_turn_ends_the_run_in_the_words_of_the_server(model: OpenAIResponsesModel) -> None:
-    """D-05, D-32, field report D3."""
+    """D-05, D-32, D3."""
     agent = Agent(name="Ada", model=model)
 
     with pytest.raises(APIError, match="it broke"):

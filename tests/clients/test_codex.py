@@ -236,7 +236,7 @@ def test_a_tool_of_an_mcp_server_is_called_by_its_namespace(codex: Codex) -> Non
 
 @pytest.mark.parametrize("like", [None], indirect=True)
 def test_a_failure_is_told_in_the_words_of_the_server(codex: Codex) -> None:
-    """D-05, field reports D3, D4."""
+    """D-05, D3, D4."""
     *_, last = codex.ask("boom")
 
     # Codex says what it makes of it before the sentence.

@@ -174,7 +174,7 @@ def test_json_text_is_parsed_into_a_model(server: RunningServer) -> None:
 
 
 def test_a_failure_is_raised_in_the_words_of_the_server(server: RunningServer) -> None:
-    """D-05, D-32, field report D3."""
+    """D-05, D-32, D3."""
     model = chat(server)
 
     with pytest.raises(APIError, match="it broke"):

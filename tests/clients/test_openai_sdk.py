@@ -40,7 +40,7 @@ def test_a_turn_answers_with_text(client: OpenAI) -> None:
 
 
 def test_a_stream_tells_the_whole_life_of_a_turn(client: OpenAI) -> None:
-    """D-01, field reports C4, C5, C7, C12, C13, C20, C21."""
+    """D-01, C4, C5, C7, C12, C13, C20, C21."""
     with client.responses.create(model=MODEL, input="hi", stream=True) as stream:
         events = list(stream)
 
@@ -104,7 +104,7 @@ def test_json_text_is_parsed_into_a_model(client: OpenAI) -> None:
 
 
 def test_reasoning_comes_before_the_answer_as_a_summary(client: OpenAI) -> None:
-    """D-04, field report F5."""
+    """D-04, F5."""
     with client.responses.stream(model=MODEL, input="think", reasoning={"effort": "high"}) as stream:
         events = list(stream)
         final = stream.get_final_response()
@@ -125,7 +125,7 @@ def test_reasoning_comes_before_the_answer_as_a_summary(client: OpenAI) -> None:
 
 
 def test_a_failure_is_raised_in_the_words_of_the_server(client: OpenAI) -> None:
-    """D-05, D-32, field reports D3, D16."""
+    """D-05, D-32, D3, D16."""
     with pytest.raises(InternalServerError, match="it broke") as whole:
         client.responses.create(model=MODEL, input="boom")
     with (

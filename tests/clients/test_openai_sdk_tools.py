@@ -154,7 +154,7 @@ def test_a_tool_given_as_a_pydantic_model_has_its_arguments_parsed(client: OpenA
 
 @follow_ups
 def test_a_member_of_a_namespace_is_called_by_its_own_name(client: OpenAI, follow_up: FollowUp) -> None:
-    """D-07, field reports A2, A4, A13."""
+    """D-07, A2, A4, A13."""
     tools: list[ToolParam] = [
         {"type": "namespace", "name": "math", "description": "Sums.", "tools": [MEMBER]},
     ]
@@ -169,7 +169,7 @@ def test_a_member_of_a_namespace_is_called_by_its_own_name(client: OpenAI, follo
 
 @follow_ups
 def test_a_custom_tool_gets_plain_text(client: OpenAI, follow_up: FollowUp) -> None:
-    """D-07, field reports A6, A10, A11, A12."""
+    """D-07, A6, A10, A11, A12."""
     tools: list[ToolParam] = [{"type": "custom", "name": "shout", "description": "Say it loudly."}]
     sent = asking("shout hello")
     first = client.responses.create(model=MODEL, input=sent, tools=tools)
@@ -205,7 +205,7 @@ def test_the_input_of_a_custom_tool_is_streamed(client: OpenAI) -> None:
 
 
 def test_hosted_tools_are_accepted_beside_functions(client: OpenAI) -> None:
-    """D-07, field reports A1, A3, A5, A7, A9."""
+    """D-07, A1, A3, A5, A7, A9."""
     tools: list[ToolParam] = [{"type": "web_search"}, {"type": "image_generation"}, ADD]
     response = client.responses.create(model=MODEL, input="add 1 and 2", tools=tools)
 

@@ -210,7 +210,7 @@ def test_a_call_without_an_id_gets_one() -> None:
 
 
 def test_a_turn_cut_by_its_limit_is_incomplete_and_so_is_its_message() -> None:
-    """R-250, R-350, D-02, field report D12."""
+    """R-250, R-350, D-02, D12."""
     response = fold(play([TextChunk("Hel")], end("Hel", finish_reason="length")))
 
     assert api_status(response) == "incomplete"

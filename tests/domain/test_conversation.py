@@ -1,4 +1,4 @@
-"""From a chain to what the model reads (R-149 … R-158, R-179 … R-181, D-09)."""
+"""From a chain to what the model reads (D-09)."""
 
 import pytest
 from msgspec.structs import replace
@@ -51,7 +51,7 @@ def test_empty_instructions_add_no_message(instructions: str | None) -> None:
 
 
 def test_system_and_developer_texts_join_the_one_leading_system_message() -> None:
-    """D-09, field reports B21, B22."""
+    """D-09, B21, B22."""
     earlier = turn(MessageItem("m", "completed", "ok"), asked=(Message("system", "Rule one."), HI))
 
     read = conversation("Be kind.", [earlier], [BYE, Message("system", "Rule two.")])

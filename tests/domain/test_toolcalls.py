@@ -1,4 +1,4 @@
-"""Who may answer which call, and in which order the model reads the outputs (sections 14 and 15)."""
+"""Who may answer which call, and in which order the model reads the outputs."""
 
 from collections.abc import Callable, Sequence
 
@@ -51,7 +51,7 @@ def refused(code: str, *fragments: str) -> pytest.RaisesExc[InvalidRequestError]
     return pytest.raises(InvalidRequestError, check=refuses(code, *fragments))
 
 
-# Echoed calls (section 14)
+# Echoed calls (R-182 … R-187)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_every_output_needs_a_call_id(call_id: str | None, continues: bool) -> N
         canonical_input(TWO_CALLS, own, continues=continues)
 
 
-# The gate of a continuation (section 15)
+# The gate of a continuation (R-188 … R-199)
 
 
 @pytest.mark.parametrize(

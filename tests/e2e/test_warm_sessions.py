@@ -99,7 +99,7 @@ def test_a_warm_chain_reads_and_says_what_a_cold_one_does(warm: Server, cold: Se
 
 
 def test_a_hundred_turns_are_warm_at_every_step_and_say_what_a_cold_replay_says(tmp_path: Path) -> None:
-    """D-24, section 30.7: the check is a replay by a model that has just been loaded and knows nothing."""
+    """D-24: the check is a replay by a model that has just been loaded and knows nothing."""
     model = make_tiny_model(tmp_path / "tiny", context_window_tokens=8_192)
     with (
         serving(tmp_path / "turnlog.db", "--model", f"tiny={model}", TURNLOG_CACHE=str(tmp_path)) as running,

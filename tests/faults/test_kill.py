@@ -253,7 +253,7 @@ class Witness:
 
 
 def test_no_acknowledged_event_is_lost_in_two_hundred_kills(tmp_path: Path) -> None:
-    """I1, I2, I6 of the fault matrix; D-12, D-22. Not two hundred processes: two hundred turns.
+    """D-12, D-22. Not two hundred processes: two hundred turns.
 
     Each server has eight clients that hold conversations, five turns run at once, and SIGKILL comes when
     the clients have read a random number of pieces. A server that dies takes up to eight turns with it,

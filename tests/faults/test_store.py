@@ -85,7 +85,7 @@ def test_while_the_file_is_locked_turns_go_on_and_all_of_them_land_when_it_is_fr
 
 
 def test_a_running_stream_keeps_its_pace_while_the_file_is_locked(tmp_path: Path) -> None:
-    """Issue 4, loop lag: other requests are answered between any two of its frames."""
+    """Other requests are answered between any two of its frames."""
     with (
         scripted(tmp_path, SCRIPT) as server,
         server.http as http,
@@ -126,7 +126,7 @@ def _if_refused(answer: httpx.Response) -> tuple[int, str] | None:
 def test_when_too_much_waits_for_the_store_new_turns_are_refused_and_running_ones_go_on(
     tmp_path: Path,
 ) -> None:
-    """Issue 4: the queue is bounded in bytes; what is queued is never dropped."""
+    """The queue is bounded in bytes; what is queued is never dropped."""
     with scripted(tmp_path, SCRIPT, TURNLOG_MAX_QUEUED_BYTES="1") as server, server.http as http:
         with locked_by_another_process(server.database), listening(http, "slow") as slow:
             slow.until("response.in_progress")
@@ -169,7 +169,7 @@ def test_a_server_that_is_stopped_while_the_file_is_locked_still_writes_what_is_
 
 
 def test_a_write_that_takes_too_long_makes_the_server_not_ready_until_it_has_landed(tmp_path: Path) -> None:
-    """Issue 4: `/health/ready` tells the reason; `/health` only says that the process is alive."""
+    """`/health/ready` tells the reason; `/health` only says that the process is alive."""
     with scripted(tmp_path, SCRIPT) as server, server.http as http:
         before_it = http.get("/health/ready")
         with locked_by_another_process(server.database):
@@ -316,7 +316,7 @@ async def test_a_store_that_refuses_costs_the_turn_its_log_and_nothing_else(
         lost = await service.turns.begin(asked("hi"))
         await lost.settled.wait()
         with pytest.raises(ResponseNotFoundError):
-            await service.readings.response(lost.response.id)
+            await service.retrieval.response(lost.response.id)
         store.recorder.faults.clear()
         kept = await service.turns.begin(asked("hi"))
         await kept.settled.wait()
@@ -343,7 +343,7 @@ async def test_what_gives_no_clear_answer_is_tried_until_it_is_in_the_log_once(
         store.recorder.faults.extend(faults)
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
-        read_again = await service.readings.response(turn.response.id)
+        read_again = await service.retrieval.response(turn.response.id)
 
     (story,) = stories(tmp_path / "turnlog.db").values()
     check_whole(story)

@@ -75,7 +75,7 @@ async def record(folder: Path) -> None:
 
 async def write(service: Service, response_id: str, path: Path) -> None:
     """The history of one response, and the stream it was told as."""
-    events = [recorded.event for recorded in await service.readings.events(response_id)]
+    events = [recorded.event for recorded in await service.retrieval.events(response_id)]
     lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     path.with_suffix(".jsonl").write_bytes(lines)
     path.with_suffix(".sse").write_bytes(b"".join(frames(events, fold(events))))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tests.floors import no_sessions, resident
 from tests.model.engine import PuppetEngine
@@ -12,11 +12,11 @@ from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.recovery import recover
-from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.app.turns.run import Limits
 from turnlog.domain.events import ResponseCreated
 from turnlog.domain.ports import IdSource
@@ -67,7 +67,7 @@ class Unobserved:
 
 
 class Server:
-    """A process, wired as `app.bootstrap` wires it, with its own event loop.
+    """A process, wired as `app.server.bootstrap` wires it, with its own event loop.
 
     Args:
         now_s: what its loop's time begins with.
@@ -81,14 +81,15 @@ class Server:
         self.engine = PuppetEngine()
         self.retains = CountedRetains()
         self.pending: PendingAppends = PendingWrites()
-        self.live: dict[str, LiveTurn] = {}
+        self.live = LiveTurns()
+        self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
         self.persistence = Persistence(self.journal, self.pending, self.retains, self.live, self.clock)
         self.turns = Turns(
             models=resident({MODEL: self.engine}, self.clock),
-            chains=Chains(self.reader, self.live, self.pending, self.clock, max_length=100),
+            chains=Chains(self.retrieval, self.pending, self.clock, max_length=100),
+            retrieval=self.retrieval,
             live=self.live,
             persistence=self.persistence,
-            reader=self.reader,
             load=self.journal,
             clock=self.clock,
             ids=ids,
@@ -99,7 +100,6 @@ class Server:
             observer=Unobserved(),
             strict=False,
         )
-        self.readings = Readings(self.reader, self.live, self.pending, self.clock)
 
     @property
     def now_s(self) -> float:

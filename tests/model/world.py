@@ -86,7 +86,7 @@ class World:
             in_flight=awaited is not None and not awaited.wedged,
             marked=awaited is not None and awaited.wedged and awaited.remembered(self.now_ms),
             useless=known is not None and known.earliest_expiry_ms <= self.now_ms,
-            told=known if response_id in self.server.live else None,
+            told=known if response_id in self.server.live.ids else None,
         )
 
     def accept(self, turn: LiveTurn, previous: str | None) -> None:

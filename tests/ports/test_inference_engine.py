@@ -146,6 +146,7 @@ def test_a_handle_spares_what_its_prompt_shares_and_changes_no_answer(engine: In
 
 
 def test_a_cancelled_turn_ends_as_cancelled(engine: InferenceEngine) -> None:
+    """R-220."""
     outputs = Outputs()
     engine.submit(submission(engine, [Message("user", "hang")], budget=400), outputs.deliver)
     outputs.next()

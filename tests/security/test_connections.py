@@ -58,7 +58,7 @@ def alive(server: RunningServer) -> bool:
     ids=["half a head", "no body", "half a body"],
 )
 def test_a_request_that_does_not_come_to_its_end_is_ended(server: RunningServer, part: bytes) -> None:
-    """Slowloris (reliability, section 2)."""
+    """Slowloris."""
     with connected(server) as client:
         client.sendall(part)
         told = rest(client)

@@ -47,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def test_hundreds_of_bad_connections_hold_up_nobody(server: RunningServer) -> None:
-    """Reliability, section 2: slowloris, slow readers, half-open sockets. All of them at once."""
+    """Slowloris, slow readers and half-open sockets, all of them at once."""
     idle = _files(server)
     with ExitStack() as stack, server.http as http:
         create(http, "hi")

@@ -82,7 +82,7 @@ def http(hostile: RunningServer) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize("text", ASKED)
 def test_hostile_output_becomes_frames_and_json(http: httpx.Client, text: str) -> None:
-    """Reliability, section 2: engine emits NUL, control tokens, absurd calls."""
+    """The engine emits NUL, control tokens and absurd calls."""
     body = {"model": "scripted", "input": text, "tools": [{"type": "function", "name": "add"}]}
 
     told = http.post("/v1/responses", json=body | {"stream": True})

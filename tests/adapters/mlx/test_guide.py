@@ -263,7 +263,7 @@ def speaker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mouth]:
 
 @pytest.mark.parametrize("beginning", ["{", "<tool_call>"])
 def test_an_answer_held_to_a_format_may_be_a_call_instead(speaker: Mouth, beginning: str) -> None:
-    """Field report F3, D-08: both promises are kept, whichever way the model begins."""
+    """F3, T2-33, D-08: both promises are kept, whichever way the model begins."""
     engine = speaker.engine
     either = engine.compile(JsonGuide(POINT, tools=(MOVE, TURN), many=False))
     prompt = engine.render(HELLO, tools=(MOVE, TURN))

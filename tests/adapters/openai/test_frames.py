@@ -28,7 +28,7 @@ def ended(text: str, *calls: EngineCall, finish_reason: FinishReason = "stop") -
 TAG = TextChunk("<tool_call>")
 HM = ReasoningChunk("hm")
 
-# Each sequence of section 19.4, as the differences change it.
+# Each sequence of R-292 … R-306, as the differences change it.
 SHAPES: dict[str, tuple[Sequence[EngineChunk], End | None]] = {
     "R-292 text": ([TextChunk("Hel"), TextChunk("lo")], ended("Hello")),
     "R-293 reasoning then text": ([HM, TextChunk("Hi")], ended("Hi")),
@@ -74,7 +74,7 @@ def test_a_shape_of_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
 
 @given(stories)
 def test_every_stream_is_well_formed_and_its_terminal_holds_what_was_told(story: list[ResponseEvent]) -> None:
-    """R-262, R-291, D-01, D-03, field reports C1, C5, C7, C19, C20, C21."""
+    """R-262, R-291, D-01, D-03, C1, C5, C7, C19, C20, C21."""
     events = read_stream(b"".join(streamed(story)))
 
     created, terminal = events[0]["response"], check_response(events[-1]["response"])

@@ -1,4 +1,4 @@
-"""The response object as a reading of a response's state (sections 18, 22, 23; D-03, D-05)."""
+"""The response object as a reading of a response's state (D-03, D-05)."""
 
 from typing import Any
 

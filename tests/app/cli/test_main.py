@@ -52,7 +52,7 @@ def test_a_server_says_where_it_answers_ends_well_and_leaves_a_readable_log(
 
 
 def test_after_a_restart_everything_is_still_there_byte_for_byte(tmp_path: Path, script: Path) -> None:
-    """R-028, G-007, field report E9: nothing is left but the store, and the chain goes on from it."""
+    """R-028, G-007, E9: nothing is left but the store, and the chain goes on from it."""
     database = tmp_path / "turnlog.db"
     arguments = ("--engine", "scripted", "--script", str(script))
     with serving(database, *arguments) as server, server.http as http:

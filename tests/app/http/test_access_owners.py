@@ -17,13 +17,13 @@ from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import SCRIPT, entry
 from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
 from tests.domain.stories import CREATED
+from tests.faults.waiting import until
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
-from turnlog.app.turns.retrieval import Readings
+from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.domain.errors import ResponseNotFoundError
 from turnlog.domain.events import Recorded
 from turnlog.domain.owners import LOCAL_OWNER, Role
-from turnlog.domain.ports import EventReader
 from turnlog.domain.response import Response
 
 MISSING = f"resp_{'0' * 32}"
@@ -103,8 +103,8 @@ def test_a_foreign_id_is_read_as_a_missing_one(
 
         assert told(foreign, response_id) == told(missing, MISSING)
         assert refused(foreign, 404)["code"] == "response_not_found"
-        # It is there, and its owner reads it.
-        assert alice.get(f"/v1/responses/{response_id}/events").status_code == 200
+        # It is there, and its owner reads it, as soon as its first event is stored.
+        assert until(lambda: alice.get(f"/v1/responses/{response_id}/events").status_code == 200)
 
 
 @pytest.mark.parametrize("text", ["hi", "boom", "hang"])
@@ -250,7 +250,7 @@ def pending_state(given: Given, state: str) -> None:
     """Put what is under way for `local`, the owner of the response, into that state."""
     match state:
         case "live":
-            given.live[ID] = LiveTurn(Response(CREATED), Framer())
+            given.live.add(LiveTurn(Response(CREATED), Framer()))
         case "write":
             given.write()
         case "marker":
@@ -286,14 +286,14 @@ async def test_a_foreign_response_costs_one_read_whatever_is_under_way(
     given = Given()
     pending_state(given, state)
     reader = _Reader(ROWS[0][:stored])
-    readings = Readings(cast(EventReader, reader), given.live, given.pending, FakeClock())
+    retrieval = Retrieval(cast(Log, reader), given.live, given.pending, FakeClock())
 
     with pytest.raises(ResponseNotFoundError):
-        await getattr(readings, reading)(ID, "bob")
+        await getattr(retrieval, reading)(ID, "bob")
 
     assert reader.reads == 1
     if stored == len(ROWS[0]):
-        assert await getattr(readings, reading)(ID, LOCAL_OWNER)
+        assert await getattr(retrieval, reading)(ID, LOCAL_OWNER)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -11,10 +11,11 @@ from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import HELLO, entry
 from tests.faults.waiting import until
+from turnlog.domain.owners import Role
 
 SCRIPT: dict[str, Any] = {
     "concurrency": 1,
-    "turns": [entry("hang", {"text": "Hel"}, {"hang": True}), HELLO],
+    "turns": [entry("hang", {"text": "Hel"}, {"hang": True}), entry("boom", {"raise": "it broke"}), HELLO],
 }
 
 
@@ -47,9 +48,13 @@ def opened(reading: ExitStack, http: httpx.Client, text: str, sign: str) -> None
 
 
 def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed: KeyedServer) -> None:
-    """D-18: 429 `owner_limit_exceeded` with `Retry-After`, for new turns and for streams read again."""
+    """D-18: 429 `owner_limit_exceeded` with `Retry-After`, for new turns, replays and streams read again."""
+    _, operators = keyed.file.add("alice", Role.OPERATOR, now_s=0)
+    operating = {"Authorization": f"Bearer {operators}"}
     with keyed.client("alice") as alice, keyed.client("bob") as bob:
         earlier = create(alice, "hi")["id"]
+        failed = alice.post("/v1/responses", json={"model": "scripted", "input": "boom"})
+        replay = f"/v1/responses/{failed.headers['x-response-id']}/replay"
         with ExitStack() as reading:
             opened(reading, alice, "hang", "output_text.delta")
             opened(reading, alice, "hi", "response.created")
@@ -59,6 +64,7 @@ def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed
                 "You have 3 streams open": [
                     alice.post("/v1/responses", json=asking("hi")),
                     alice.get(f"/v1/responses/{earlier}?stream=true"),
+                    alice.post(replay, json={"stream": True}, headers=operating),
                 ],
                 "You have 2 turns waiting": [
                     alice.post("/v1/responses", json={"model": "scripted", "input": "hi"})

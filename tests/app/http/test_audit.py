@@ -248,8 +248,12 @@ def test_operators_read_failed_turns_with_what_the_model_saw(olga: httpx.Client,
     ]
 
 
-def test_operators_read_replays_of_failed_turns_and_compare_them(olga: httpx.Client, told: Told) -> None:
+def test_operators_read_replays_of_failed_turns_and_compare_them(
+    keyed: KeyedServer, olga: httpx.Client, told: Told
+) -> None:
     again = olga.post(f"/v1/responses/{told.failed}/replay").headers["x-response-id"]
+    with keyed.client("alice") as http:
+        asked(http, f"/v1/responses/{again}/events")  # answered once the last of them is stored
     comparison = asked(olga, f"/v1/audit/compare?a={told.failed}&b={again}")
 
     assert (comparison["input"]["same"], comparison["prompt"]["same"]) == (True, True)

@@ -1,4 +1,4 @@
-"""How real clients broke on other servers: one test for each report, named by its id (field-reports.md)."""
+"""How real clients broke on other servers, a test for each report (docs/spec/field-reports.md)."""
 
 import json
 from collections.abc import Callable
@@ -346,7 +346,7 @@ def test_e5_an_id_that_was_not_stored_is_not_found(http: httpx.Client) -> None:
 
 
 def test_e9_and_e10_what_a_leaver_left_can_be_read(server: RunningServer, http: httpx.Client) -> None:
-    """E10; E9, that it survives a restart, is tests/app/test_cli.py."""
+    """E10; E9, that it survives a restart, is tests/app/cli/test_main.py."""
     body = {"model": "scripted", "input": "hang", "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         told = next(answer.iter_text())

@@ -1,4 +1,4 @@
-"""The routes of models: what they show, and what an operator changes by them (sections 5 and 6)."""
+"""The routes of models: what they show, and what an operator changes by them."""
 
 from collections.abc import Iterator
 

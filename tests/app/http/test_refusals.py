@@ -58,7 +58,7 @@ def test_a_wrong_value_is_refused_by_its_field(http: httpx.Client, fields: Json,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prompt_that_is_too_long_is_refused_before_any_frame(http: httpx.Client, *, stream: bool) -> None:
-    """R-235, R-240, D-34, G-119."""
+    """R-235, R-240, D-34, G-119, D2."""
     error = refused(post(http, input="word " * 200, stream=stream), 400)
 
     assert (error["code"], error["param"]) == ("context_length_exceeded", None)
@@ -102,7 +102,7 @@ def test_json_with_a_charset_is_json(http: httpx.Client) -> None:
 
 
 def test_an_unknown_route_is_not_found(http: httpx.Client) -> None:
-    """R-007, D-06, field report D16."""
+    """R-007, D-06, D16."""
     error = refused(http.get("/v1/nothing"), 404)
 
     assert error["message"] == "There is no GET /v1/nothing"

@@ -8,13 +8,20 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
+from tests.adapters.eventstore.stories import FAILED, STARTED, opened, recorded
+from tests.adapters.eventstore.stories import created as begun
+from tests.app.http.keyed import keyed_serving
 from tests.app.http.test_turns import create, newest, refused, stream
 from tests.app.scripts import HELLO, entry, write_script
 from tests.serving import RunningServer, serving, turnlog
 from turnlog.app.cli.own_server import any_server
 
 Json = dict[str, Any]
+
+FAR_S = 4_000_000_000
+"""A time, in Unix seconds, at which nobody runs these tests."""
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +183,22 @@ def test_a_failed_turn_is_brought_back_on_another_model(two_models: RunningServe
     assert (back["status"], back["model"], back["replay_of"]) == ("completed", "plain", lost)
     assert broken.json()["error"]["message"] == "it broke"
     assert (unknown["code"], unknown["param"]) == ("model_not_found", "model")
+
+
+def test_an_operator_runs_again_what_it_may_read(tmp_path: Path) -> None:
+    """D-18: a turn that failed, its replay that went well, and a replay of that; no other."""
+    lost = replace(begun("resp_lost"), model="scripted", expires_at=FAR_S)
+    with opened(tmp_path / "turnlog.db") as store:
+        store.journal.append(recorded("resp_lost", lost, STARTED, FAILED)).result()
+
+    with keyed_serving(tmp_path) as keyed, keyed.client("olga") as olga, keyed.client("alice") as alice:
+        again = replay(olga, "resp_lost")
+        once_more = replay(olga, again["id"])
+        read = olga.get(f"/v1/audit/responses/{again['id']}").json()
+        other = olga.post(f"/v1/responses/{create(alice, 'hi')['id']}/replay")
+
+    assert (again["status"], once_more["replay_of"], read["content"]) == ("completed", again["id"], "shown")
+    assert refused(other, 403)["code"] == "forbidden"
 
 
 def test_all_that_failed_are_replayed_once_they_can_be(two_models: RunningServer) -> None:

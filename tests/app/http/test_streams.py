@@ -36,7 +36,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServe
 def test_a_silent_stream_repeats_its_in_progress_frame_under_the_last_number(
     impatient: RunningServer,
 ) -> None:
-    """Field reports D5, D6, D7: and the log knows nothing of it."""
+    """D5, D6, D7: and the log knows nothing of it."""
     with impatient.http as http:
         live = stream(http, "slow").decode()
         response_id = json.loads(live.split("data: ")[1].split("\n")[0])["response"]["id"]
@@ -110,7 +110,7 @@ def test_a_websocket_is_refused_by_the_status_for_it(http: httpx.Client) -> None
 
 
 def test_a_text_format_and_reasoning_are_echoed(http: httpx.Client) -> None:
-    """D-03, field report B15."""
+    """D-03, B15."""
     options = {"text": {"verbosity": "low"}, "reasoning": {"effort": "low"}, "truncation": "auto"}
     body = http.post("/v1/responses", json={"model": "scripted", "input": "hi"} | options).json()
 

@@ -1,4 +1,4 @@
-"""Tools over HTTP: calls in every form, and the rules by which their outputs come back (sections 14, 15)."""
+"""Tools over HTTP: calls in every form, and the rules by which their outputs come back."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def call(call_id: str = "call_a", arguments: str = '{"a":1}', **fields: Any) -> 
 
 
 def test_a_call_is_one_item_in_json_and_in_the_stream(http: httpx.Client) -> None:
-    """R-254, R-295, D-33, field reports C1, C14, C25."""
+    """R-254, R-295, D-33, C1, C14, C25."""
     body = check_response(create(http, "call one", tools=[ADD]))
     events = read_stream(stream(http, "call one", tools=[ADD]))
 
@@ -55,7 +55,7 @@ def test_a_call_is_one_item_in_json_and_in_the_stream(http: httpx.Client) -> Non
 
 
 def test_several_calls_keep_their_places(http: httpx.Client) -> None:
-    """R-265, field report C22."""
+    """R-265, C22."""
     events = read_stream(stream(http, "call two", tools=[ADD]))
 
     added = [event for event in events if event["type"] == "response.output_item.added"]
@@ -85,14 +85,14 @@ def test_calls_never_share_an_id_and_always_have_one(http: httpx.Client) -> None
 
 @pytest.mark.parametrize("text", ["call member", "call bare"])
 def test_a_namespaces_member_comes_back_under_its_own_name(http: httpx.Client, text: str) -> None:
-    """D-07, field reports A2, A13."""
+    """D-07, A2, A13."""
     (item,) = create(http, text, tools=TOOLS)["output"]
 
     assert (item["type"], item["name"], item["namespace"]) == ("function_call", "read", "fs")
 
 
 def test_a_custom_tool_is_called_with_text(http: httpx.Client) -> None:
-    """D-07, field reports A6, A10, A11, A12."""
+    """D-07, A6, A10, A11, A12."""
     events = [
         {name: event[name] for name in event if name in ("type", "delta", "input")}
         for event in read_custom(stream(http, "call patch", tools=TOOLS))
@@ -126,7 +126,7 @@ def read_custom(body: bytes) -> list[Json]:
 
 
 def test_tools_are_echoed_as_they_were_sent(http: httpx.Client) -> None:
-    """D-07, field reports A1, A3, A5."""
+    """D-07, A1, A3, A5."""
     body = create(http, "hi", tools=TOOLS, tool_choice="auto")
 
     assert [tool["type"] for tool in body["tools"]] == ["function", "web_search", "custom", "namespace"]
@@ -217,7 +217,7 @@ def test_an_output_for_a_call_that_was_never_made_is_refused(http: httpx.Client)
     ],
 )
 def test_a_history_of_its_own_must_be_whole_too(http: httpx.Client, items: list[Json]) -> None:
-    """R-187, R-200 … R-209, G-114, G-115: R-201, R-202, R-203, R-205, R-207, R-208, R-209."""
+    """R-187, R-200, R-201, R-202, R-203, R-205, R-207, R-208, R-209, G-114, G-115."""
     body = {"model": "scripted", "input": [{"role": "user", "content": "a"}, *items]}
 
     error = refused(http.post("/v1/responses", json=body), 400)
@@ -268,7 +268,7 @@ def test_an_item_that_is_not_there_cannot_be_named(http: httpx.Client) -> None:
 
 
 def test_ids_of_items_that_are_sent_whole_are_only_labels(http: httpx.Client) -> None:
-    """Field reports B19, B20."""
+    """B19, B20."""
     items: list[Json] = [
         {"role": "user", "content": "a", "id": "msg_unknown"},
         {"type": "reasoning", "id": "rs_unknown", "summary": [], "encrypted_content": "x"},

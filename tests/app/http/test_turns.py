@@ -85,7 +85,7 @@ def test_a_stream_read_again_is_the_same_bytes_and_resumed_it_is_their_suffix(
 
 
 def test_the_object_read_again_is_the_one_that_was_answered(http: httpx.Client) -> None:
-    """Field reports E1, E2."""
+    """E1, E2."""
     body = create(http, "hi")
 
     assert http.get(f"/v1/responses/{body['id']}").json() == body
@@ -103,7 +103,7 @@ def test_a_failed_turn_answers_with_an_error_and_can_be_read(http: httpx.Client)
 
 
 def test_a_chain_is_read_by_the_next_turn(http: httpx.Client) -> None:
-    """R-157, R-179, field report E4: the engine reads what the chain holds."""
+    """R-157, R-179, E4: the engine reads what the chain holds."""
     first = create(http, "one two three", instructions="Be kind.")
     second = create(http, "four", previous_response_id=first["id"])
 
@@ -117,7 +117,7 @@ def test_a_chain_is_read_by_the_next_turn(http: httpx.Client) -> None:
 def test_inherited_instructions_are_read_shown_and_recorded_but_never_as_a_message(
     http: httpx.Client,
 ) -> None:
-    """R-149, R-153, R-155, R-171, G-078, G-082."""
+    """R-149, R-153, R-155, R-171, G-078, G-082, T2-25."""
     first = create(http, "hi", instructions="Be kind.")
     second = create(http, "hi", previous_response_id=first["id"])
     cleared = create(http, "hi", previous_response_id=second["id"], instructions="")
@@ -239,7 +239,7 @@ def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http:
 
 
 def test_a_client_that_leaves_a_stream_ends_its_turn(http: httpx.Client) -> None:
-    """R-370, G-134, D-25, field reports D14, E10."""
+    """R-370, G-134, D-25, D14, E10."""
     body = {"model": "scripted", "input": "hang", "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = answer.iter_text()

@@ -346,7 +346,7 @@ class Task(Generic[Given]):
 class Request:
     """One request, from its admission on; `where` says how far it has come, or the code of its refusal.
 
-    It does with its `Entry` what `app.turns` and `app.running` do.
+    It does with its `Entry` what `app.turns.accept` and `app.turns.run` do.
     """
 
     def __init__(self, floor: Floor, name: str, tokens: int, *, yields: bool) -> None:

@@ -63,6 +63,10 @@ class HeldReader:
         self._held: list[tuple[str, int, Future[list[list[Recorded]]]]] = []
         self._news = asyncio.Event()
 
+    def __getattr__(self, name: str) -> Any:
+        """All other look-ups, as they are."""
+        return getattr(self._reader, name)
+
     def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
         """Hold the look-up back."""
         self._held.append((response_id, limit, Future()))
@@ -86,9 +90,9 @@ class HeldReader:
 
 def hold_look_ups(service: Service) -> HeldReader:
     """From now on, the chains of this service are looked up when the test says so."""
-    chains: Any = service.turns.chains
-    chains._reader = HeldReader(chains._reader)
-    held: HeldReader = chains._reader
+    retrieval: Any = service.retrieval
+    held = HeldReader(retrieval._log)
+    retrieval._log = held
     return held
 
 

@@ -172,7 +172,7 @@ class FloorMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_agree(self) -> None:
-        """R-034 … R-037, R-041 … R-045, R-053, R-054, R-060 … R-077."""
+        """R-034 … R-037, R-041 … R-045, R-053, R-054, R-060 … R-066, R-068 … R-077."""
         self.accounts.check()
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""The idle sweeper in virtual time: when free memory is given back, and when it is not (section 26)."""
+"""The idle sweeper in virtual time: when free memory is given back, and when it is not."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What the idle sweeper is told of turns, by a service with a real store (section 26)."""
+"""What the idle sweeper is told of turns, by a service with a real store."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lane of one model: one unit of one budget for each request, whatever it waits for (sections 4, 7)."""
+"""The lane of one model: one unit of one budget for each request, whatever it waits for."""
 
 from functools import partial
 

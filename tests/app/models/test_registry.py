@@ -1,4 +1,4 @@
-"""Which object a name means, what keeps a binding, and which instance id the object has (section 6)."""
+"""Which object a name means, what keeps a binding, and which instance id the object has."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""How log lines look, what they say of a turn, and what of an exception is never in them (section 29)."""
+"""How log lines look, what they say of a turn, and what of an exception is never in them."""
 
 import asyncio
 import json

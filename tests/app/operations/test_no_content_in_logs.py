@@ -1,4 +1,4 @@
-"""Nothing that a client or a model writes is printed by a server, whatever becomes of it (section 29)."""
+"""Nothing that a client or a model writes is printed by a server, whatever becomes of it."""
 
 import json
 import sqlite3

@@ -67,7 +67,7 @@ async def test_a_turn_that_fails_leaves_the_cache_it_came_from() -> None:
 
 
 async def test_a_cancelled_turn_leaves_its_prompt_for_another_try() -> None:
-    """D-28: without a name, so the next try is called fresh and yet spared."""
+    """D-28, D8: without a name, so the next try is called fresh and yet spared."""
     async with running() as service:
         turn = await service.begin(f"{HUNDRED} hang")
         await first_delta(turn)

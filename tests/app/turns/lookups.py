@@ -8,13 +8,13 @@ from typing import Any, cast
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
 from turnlog.app.http.errors import refuse
 from turnlog.app.turns.chains import Chains
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends
+from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.domain.errors import ResponsesError, StorageError
 from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.owners import LOCAL_OWNER
-from turnlog.domain.ports import EventReader
 
 ID = "resp_1"
 HOUR_MS = 3_600_000
@@ -86,10 +86,9 @@ class Given:
         self.reader = FakeReader(finds)
         self.pending: PendingAppends = PendingWrites(lambda _: LOCAL_OWNER)
         self.clock = FakeClock()
-        self.live: dict[str, LiveTurn] = {}
-        self.chains = Chains(
-            cast(EventReader, self.reader), self.live, self.pending, self.clock, max_length=10
-        )
+        self.live = LiveTurns()
+        self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
+        self.chains = Chains(self.retrieval, self.pending, self.clock, max_length=10)
 
     def write(self, expiry_ms: float | None = None) -> Write:
         """A write of the response that is in flight."""

@@ -1,4 +1,4 @@
-"""The look-up of a chain while writes are pending: one test for each line of R-124 (sections 9.2 and 9.3)."""
+"""The look-up of a chain while writes are pending: one test for each line of R-124."""
 
 import logging
 from collections.abc import Callable
@@ -304,7 +304,7 @@ async def test_a_stored_failure_is_not_missing() -> None:
 async def test_a_turn_that_has_not_ended_well_is_not_looked_up(events: tuple[ResponseEvent, ...]) -> None:
     """D-12: 400."""
     given = Given()
-    given.live[ID] = LiveTurn(fold([CREATED, *events]), Framer())
+    given.live.add(LiveTurn(fold([CREATED, *events]), Framer()))
 
     assert await given.answer() == 400
     assert given.reader.look_ups == 0
@@ -313,7 +313,7 @@ async def test_a_turn_that_has_not_ended_well_is_not_looked_up(events: tuple[Res
 async def test_a_running_turn_that_is_not_stored_is_missing() -> None:
     """D-30, R-409, G-076."""
     given = Given(NOTHING)
-    given.live[ID] = LiveTurn(Response(replace(CREATED, store=False)), Framer())
+    given.live.add(LiveTurn(Response(replace(CREATED, store=False)), Framer()))
 
     assert await given.answer() == 404
 

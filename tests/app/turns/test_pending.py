@@ -1,4 +1,4 @@
-"""Writes that have not settled, and the markers of those that are past their hard limit (section 9.3)."""
+"""Writes that have not settled, and the markers of those that are past their hard limit."""
 
 import math
 from dataclasses import dataclass

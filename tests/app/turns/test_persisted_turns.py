@@ -71,12 +71,12 @@ async def test_a_turn_leaves_memory_at_the_hard_limit_and_is_then_read_from_the_
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
         await held.journal.until(PersistHardTimedOut)
-        assert service.readings.live(turn.response.id) is None
+        assert service.retrieval.live(turn.response.id) is None
 
         held.journal.land()
         await turn.settled.wait()
 
-        assert api_status(await service.readings.response(turn.response.id)) == "completed"
+        assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
 
 
 async def test_a_child_is_pending_no_longer_than_its_parent_can_be_read(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_a_turn_whose_write_is_under_way_keeps_neither_its_run_nor_its_pro
 
         gc.collect()
 
-        assert turn is service.readings.live(turn.response.id)
+        assert turn is service.retrieval.live(turn.response.id)
         plans = [each for each in gc.get_objects() if isinstance(each, Plan)]
         assert "unlike any other" not in [message.content for plan in plans for message in plan.own]
         held.journal.land()
@@ -168,7 +168,7 @@ async def test_a_turn_that_is_not_to_be_stored_has_no_write(tmp_path: Path) -> N
         with pytest.raises(PreviousResponseNotFoundError):
             await service.turns.begin(asked("hi", previous_response_id=turn.response.id))
         with pytest.raises(ResponseNotFoundError):
-            await service.readings.events(turn.response.id)
+            await service.retrieval.events(turn.response.id)
 
 
 async def test_instructions_are_no_part_of_the_stored_input(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_instructions_are_no_part_of_the_stored_input(tmp_path: Path) -> N
         turn = await service.turns.begin(asked("hi", instructions="Be brief."))
         await turn.settled.wait()
 
-        (created, *_) = await service.readings.events(turn.response.id)
+        (created, *_) = await service.retrieval.events(turn.response.id)
 
         assert isinstance(created.event, ResponseCreated)
         assert created.event.instructions == "Be brief."
@@ -192,4 +192,4 @@ async def test_shutting_down_sees_the_last_writes_through(tmp_path: Path) -> Non
         await service.turns.shut_down(60)
 
         assert turn.settled.is_set()
-        assert service.readings.live(turn.response.id) is None
+        assert service.retrieval.live(turn.response.id) is None

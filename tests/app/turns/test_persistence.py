@@ -1,4 +1,4 @@
-"""The write that holds a turn's last event: limits, retains and what is left of it (section 24)."""
+"""The write that holds a turn's last event: limits, retains and what is left of it."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ async def test_a_write_that_lands_gives_back_everything_and_says_how_long_it_too
     """R-128, R-353, R-357, R-359."""
     given = Given()
     given.ends()
-    assert given.live == {ID: given.turn}
+    assert given.live.ids == {ID}
 
     await given.lands()
 
@@ -45,7 +45,7 @@ async def test_a_write_that_lands_gives_back_everything_and_says_how_long_it_too
     assert isinstance(given.journal.told[-1], TurnPersisted)
     assert given.turn.response.status is Status.PERSISTED
     assert given.turn.settled.is_set()
-    assert (given.sizes, given.live, lines.told) == (Sizes(0, 0, 0), {}, [])
+    assert (given.sizes, given.live.ids, lines.told) == (Sizes(0, 0, 0), frozenset(), [])
 
 
 async def test_a_write_that_fails_gives_back_everything_and_is_logged_once(lines: Lines) -> None:
@@ -61,7 +61,7 @@ async def test_a_write_that_fails_gives_back_everything_and_is_logged_once(lines
     assert given.calls.since("register") == ["release 1"]
     assert api_status(given.turn.response) == "completed"
     assert given.turn.settled.is_set()
-    assert (given.sizes, given.live) == (Sizes(0, 0, 0), {})
+    assert (given.sizes, given.live.ids) == (Sizes(0, 0, 0), frozenset())
     assert (lines.told, unhandled) == ([FAILED_WRITE], [])
 
 
@@ -75,7 +75,7 @@ async def test_a_write_that_cannot_be_started_is_undone(lines: Lines) -> None:
     assert given.calls.since("append GenerationStarted") == ["retain 1", "append TurnCommitted", "release 1"]
     assert api_status(given.turn.response) == "completed"
     assert given.turn.settled.is_set()
-    assert (given.sizes, given.live, lines.told) == (Sizes(0, 0, 0), {}, [FAILED_WRITE])
+    assert (given.sizes, given.live.ids, lines.told) == (Sizes(0, 0, 0), frozenset(), [FAILED_WRITE])
 
 
 async def test_writes_of_one_model_retain_its_id_each_for_itself() -> None:
@@ -107,7 +107,7 @@ async def test_a_slow_write_is_warned_of_and_nothing_else(
     assert lines.told == [SLOW]
     assert given.calls.since("append TurnCommitted") == ["register"]
     assert given.sizes == Sizes(writes=1, markers=0, expiries=1)
-    assert given.live == {ID: given.turn}
+    assert given.live.ids == {ID}
     await given.lands()
     assert given.calls.since("register") == ["release 1", "append TurnPersisted"]
 
@@ -128,7 +128,7 @@ async def test_past_the_hard_limit_marker_then_retire_then_release(limits_ms: Li
     assert given.pending.earliest_expiry_ms(ID, now_ms=NOON_MS) == EXPIRY_MS
     assert given.turn.response.status is Status.HARD_TIMED_OUT
     assert not given.turn.settled.is_set()
-    assert (given.live, lines.told) == ({}, [WEDGED])
+    assert (given.live.ids, lines.told) == (frozenset(), [WEDGED])
 
 
 async def test_the_hard_limit_does_not_wait_for_the_soft_one(limits_ms: LimitsMs, lines: Lines) -> None:
@@ -222,7 +222,7 @@ async def test_a_failed_turn_has_no_limits_but_does_not_stay_in_memory(
     await passed.wait()
 
     assert given.calls.since("append GenerationStarted") == ["append TurnFailed"]
-    assert (given.live, given.sizes, lines.told) == ({}, Sizes(0, 0, 0), [SLOW])
+    assert (given.live.ids, given.sizes, lines.told) == (frozenset(), Sizes(0, 0, 0), [SLOW])
     await given.lands()
     assert given.calls.made[-1] == "append TurnFailed"
     assert given.turn.settled.is_set()
@@ -235,7 +235,7 @@ async def test_a_failed_turn_has_no_limits_but_does_not_stay_in_memory(
 def test_how_long_a_marker_lives_may_be_zero(
     monkeypatch: pytest.MonkeyPatch, text: str, expected_ms: float
 ) -> None:
-    """R-136, R-394 … R-397: kind B."""
+    """R-136, R-394, R-395, R-397: kind B."""
     monkeypatch.setenv("MLX_HARD_TIMEOUT_MARKER_TTL_MS", text)
 
     assert marker_ttl_ms() == expected_ms

@@ -53,7 +53,7 @@ async def test_the_terminal_waits_for_its_own_write(tmp_path: Path) -> None:
         held.journal.land()
         await turn.ended.wait()
 
-        stored = await service.readings.events(turn.response.id)
+        stored = await service.retrieval.events(turn.response.id)
         assert any(isinstance(recorded.event, TurnCommitted) for recorded in stored)
 
 

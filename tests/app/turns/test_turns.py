@@ -58,7 +58,7 @@ async def test_a_turn_lives_through_the_states_of_the_table(tmp_path: Path) -> N
         await turn.settled.wait()
 
         assert status(turn) is Status.PERSISTED
-        assert (await service.readings.response(turn.response.id)).status is Status.PERSISTED
+        assert (await service.retrieval.response(turn.response.id)).status is Status.PERSISTED
 
 
 async def test_a_lane_lets_turns_in_one_after_the_other_in_order_of_arrival(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_shutting_down_ends_running_and_queued_turns_and_takes_no_new_ones
         await service.turns.shut_down(60)
 
         for turn in turns:
-            stored = await service.readings.response(turn.response.id)
+            stored = await service.retrieval.response(turn.response.id)
             assert isinstance(stored.ended, TurnFailed)
             assert stored.ended.reason == "shutting_down"
         with pytest.raises(ShuttingDownError):
@@ -175,7 +175,7 @@ async def test_a_write_that_is_refused_leaves_the_answer_and_is_logged(
 
         assert api_status(turn.response) == "completed"
         with pytest.raises(ResponseNotFoundError):
-            await service.readings.events(turn.response.id)
+            await service.retrieval.events(turn.response.id)
     messages = [record.message for record in caplog.records if record.levelno == logging.ERROR]
     assert messages == [f"[responses] the turn {turn.response.id} could not be stored"]
 
@@ -199,7 +199,7 @@ async def test_a_write_that_takes_too_long_is_an_event_and_may_still_land(
         assert status(turn) is Status.PERSISTED
         # Written behind everything that was handed over before it.
         await asyncio.wrap_future(held.journal.append([]))
-        stored = await service.readings.events(turn.response.id)
+        stored = await service.retrieval.events(turn.response.id)
         kinds = [type(recorded.event) for recorded in stored][-3:]
         assert kinds == [TurnCommitted, PersistHardTimedOut, TurnPersisted]
         assert fold_stored(recorded.event for recorded in stored).status is Status.PERSISTED
@@ -215,7 +215,7 @@ async def test_while_its_write_is_under_way_a_turn_is_read_from_memory(tmp_path:
         turn = await service.turns.begin(asked("hi"))
         await held.journal.until(TurnCommitted)
 
-        assert api_status(await service.readings.response(turn.response.id)) == "completed"
+        assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
         held.journal.land()
 
 
@@ -338,7 +338,7 @@ async def test_what_a_failed_turn_has_spent_is_in_its_log(
 
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
-        failed = (await service.readings.events(turn.response.id))[-1].event
+        failed = (await service.retrieval.events(turn.response.id))[-1].event
 
     assert isinstance(failed, TurnFailed)
     assert failed.usage == Usage(input_tokens=7, output_tokens=2, cached_tokens=3)
@@ -365,7 +365,7 @@ async def test_many_turns_at_once_are_all_stored_whole(tmp_path: Path) -> None:
             await turn.settled.wait()
 
         for turn in turns:
-            stored = await service.readings.events(turn.response.id)
+            stored = await service.retrieval.events(turn.response.id)
             assert [recorded.version for recorded in stored] == list(range(1, len(stored) + 1))
             assert fold_stored(recorded.event for recorded in stored).items == turn.response.items
             # Merged: 300 deltas are a few rows.

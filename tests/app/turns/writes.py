@@ -9,6 +9,7 @@ from typing import Any
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites, Sizes
 from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.domain.errors import StorageError
@@ -132,7 +133,8 @@ class Given:
         self.retains = FakeRetains(self.calls)
         self.pending = NotingPending(self.calls)
         self.turn = LiveTurn(Response(CREATED), Framer())
-        self.live = {ID: self.turn}
+        self.live = LiveTurns()
+        self.live.add(self.turn)
         persistence = Persistence(self.journal, self.pending, self.retains, self.live, FakeClock())
         self._persistence = persistence
         self._log: TurnLog = persistence.begin(CREATED, EXPIRY_MS)

@@ -1,0 +1,63 @@
+"""The running turns of this process, and whose they are."""
+
+from collections.abc import Iterator, Set
+
+from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.events import FailureReason
+from turnlog.domain.items import Item
+from turnlog.domain.response import Response
+
+
+class LiveTurns:
+    """The turns that are read from memory, by response id.
+
+    A stored turn leaves when its last write settles or passes the hard limit, and is read from the log from
+    then on; a turn that is not to be stored leaves when it has ended.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, LiveTurn] = {}
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The response ids of all of them, as of now."""
+        return frozenset(self._turns)
+
+    def add(self, turn: LiveTurn) -> None:
+        """Take in a turn that was accepted."""
+        self._turns[turn.response.id] = turn
+
+    def remove(self, response_id: str) -> None:
+        """Let a turn go; without effect if it has left before."""
+        self._turns.pop(response_id, None)
+
+    def of(self, response_id: str, owner: str | None) -> LiveTurn | None:
+        """The turn of that id, if it is the owner's; None is an operator, who sees everybody's (D-18)."""
+        turn = self._turns.get(response_id)
+        return turn if turn and owner in (None, turn.response.created.owner) else None
+
+    def owner_of(self, response_id: str) -> str | None:
+        """Whose turn it is; None if there is no such turn."""
+        return turn.response.created.owner if (turn := self._turns.get(response_id)) else None
+
+    def queued_of(self, owner: str) -> int:
+        """How many of the owner's turns wait for their lane."""
+        return sum(response.started is None and response.ended is None for response in self._of(owner))
+
+    def items_of(self, owner: str, item_ids: Set[str]) -> dict[str, Item]:
+        """The owner's output items of those ids, by id; of turns that are to be stored only (D-30)."""
+        return {
+            item.id: item
+            for response in self._of(owner)
+            if response.created.store
+            for item in response.items
+            if item.id in item_ids
+        }
+
+    def abort_all(self, reason: FailureReason) -> None:
+        """Stop every turn at its next safe point."""
+        for turn in list(self._turns.values()):
+            turn.abort(reason)
+
+    def _of(self, owner: str) -> Iterator[Response]:
+        return (turn.response for turn in self._turns.values() if turn.response.created.owner == owner)
