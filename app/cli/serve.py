@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -35,10 +35,10 @@ def serve_command(**options: Any) -> None:
     with refusing():
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level)
-        with open_socket(settings.host, settings.port) as listener, ExitStack() as resources:
+        with open_socket(settings.host, settings.port) as listener:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:
-                sources = declare_models(settings, progress, resources)
+                sources = declare_models(settings, progress)
             ready = partial(announce, settings, url(listener), list(sources), keyed=keyed)
             asyncio.run(serve(settings, sources, listener, ready))
 

@@ -19,8 +19,8 @@ from turnlog.domain.ports import (
     End,
     EngineChunk,
     EngineFailed,
+    EngineFinal,
     EngineOutput,
-    Exhausted,
     Prompt,
     Spent,
     Submission,
@@ -55,12 +55,12 @@ class Turn:
             self._begun = True
             self._on_first_chunk()
 
-    def wait(self) -> tuple[list[EngineChunk], End | EngineFailed | Exhausted | Cancelled]:
+    def wait(self) -> tuple[list[EngineChunk], EngineFinal]:
         """All chunks and the last output, without what was spent."""
         chunks: list[EngineChunk] = []
         while True:
             output = taken(self._outputs, COMPUTED_S)
-            if isinstance(output, End | EngineFailed | Exhausted | Cancelled):
+            if isinstance(output, EngineFinal):
                 assert self._outputs.empty()
                 if isinstance(output, EngineFailed | Cancelled):
                     self.spent, output = output.spent, replace(output, spent=None)
