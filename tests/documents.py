@@ -8,11 +8,14 @@ reader is told to stop the server.
 """
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
@@ -36,7 +39,6 @@ _BLOCK = re.compile(
 )
 _COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n?(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 _SERVE = re.compile(r"^(?:\w+=\S+ )*turnlog serve\b(?:.*\\\n)*.*$", re.MULTILINE)
-_ADDRESS = re.compile(r"http://(127\.0\.0\.1:\d+)")
 SHOWN_ADDRESS = "127.0.0.1:8000"
 
 _ID = re.compile(r"\b(?:resp|msg|rs|fc|call|key)_[0-9a-f]{8,32}\b|\btl_[\w-]{43}")
@@ -105,19 +107,19 @@ class Reader:
     """Somebody with a shell in a fresh folder, where `docs` and `.venv` are those of the repository.
 
     What a command sets or exports holds for the later ones. A server is started beside it and takes the place
-    of the one before; `127.0.0.1:8000` in a document means wherever it listens.
+    of the one before. `127.0.0.1:8000` in a document means another port here.
     """
 
     def __init__(self, place: Path) -> None:
         (place / "docs").symlink_to(ROOT / "docs")
         (place / ".venv").symlink_to(sys.prefix)
-        # Without these options curl hides a refusal, and shows its progress where there is no terminal.
-        (place / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
+        (place / ".curlrc").write_text("no-progress-meter\n")  # as on a terminal
         self._place = place
         self._shell_state = place / ".shell-state"
         self._shell_state.touch()
         self._server: subprocess.Popen[str] | None = None
-        self._address = SHOWN_ADDRESS
+        port = _free_port()
+        self._address = f"127.0.0.1:{port}"
         self._shown_ids: dict[str, str] = {}
         self._environ = {
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
@@ -126,7 +128,7 @@ class Reader:
             "PYTHONPATH": str(ROOT),
             "TURNLOG_CACHE": str(place / "cache"),
             "TURNLOG_DB": str(place / "turnlog.db"),
-            "TURNLOG_PORT": "0",
+            "TURNLOG_PORT": str(port),
         }
 
     def __enter__(self) -> Self:
@@ -169,7 +171,7 @@ class Reader:
 
     def _run_well(self, commands: str) -> None:
         if commands.strip():
-            code, output = self._run(f"set -e\n{commands}")
+            code, output = self._run(f'set -e; curl() {{ command curl --fail-with-body "$@"; }}\n{commands}')
             assert code == 0, f"{commands.strip()}\n→ exit code {code}: {output}"
 
     def _run_command(self, match: re.Match[str]) -> str:
@@ -217,8 +219,7 @@ class Reader:
         told = ""
         for line in self._server.stdout:
             told += line
-            if found := _ADDRESS.search(line):
-                self._address = found[1]
+            if self._address in line:
                 return
         raise AssertionError(f"{command}\n→ the server did not start: {told}")
 
@@ -252,7 +253,17 @@ class Reader:
         output = _ID.sub(lambda each: self._shown_ids.get(each[0], each[0]), output)
         output = _PROGRESS.sub("", output.replace(self._address, SHOWN_ADDRESS))
         output = re.sub(r" +$", "", output, flags=re.MULTILINE)
+        output = re.sub(r"(?<!\n)\Z", "\n", output) if output else ""
         return shown if _fixed(output) == _fixed(shown) else output
+
+
+def _free_port() -> int:
+    """A port below those that systems give to whoever wants just any."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are in use")
 
 
 def _fixed(output: str) -> str:
