@@ -56,6 +56,9 @@ _VARYING = (
 _PROGRESS = re.compile(r"^\w+ …\n", re.MULTILINE)
 """Stands for a bar that a terminal shows and takes away again."""
 
+_LEFT_OUT = ("COLUMNS", "LINES", "MLX_", "TURNLOG_")
+"""What would make a difference of who runs this."""
+
 _STORED = re.compile(r"^turnlog_pending_writes 0\.0$(?s:.*)^turnlog_store_queued_bytes 0\.0$", re.MULTILINE)
 
 
@@ -122,8 +125,9 @@ class Reader:
         self._address = f"127.0.0.1:{port}"
         self._shown_ids: dict[str, str] = {}
         self._environ = {
-            **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)},
             "HOME": str(place),
+            "NO_PROXY": "127.0.0.1",
             "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "TURNLOG_CACHE": str(place / "cache"),
@@ -155,7 +159,11 @@ class Reader:
         """Press Ctrl-C in the server's terminal, if it runs."""
         if self._server:
             os.killpg(self._server.pid, signal.SIGINT)
-            self._server.communicate(timeout=LONG_S)
+            try:
+                self._server.communicate(timeout=LONG_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._server.pid, signal.SIGKILL)
+                raise
             self._server = None
 
     # ── commands ──
@@ -229,22 +237,20 @@ class Reader:
             return
         held = (holder(file.with_suffix("")) for file in self._place.glob("*.lock"))
         token = next((each.token for each in held if each and each.address == f"http://{self._address}"), "")
-        with httpx.Client(
-            base_url=f"http://{self._address}", headers={"Authorization": f"Bearer {token}"}
-        ) as http:
-            until(lambda: _STORED.search(http.get("/metrics").raise_for_status().text))
+        with httpx.Client(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+            metrics = f"http://{self._address}/metrics"
+            until(lambda: _STORED.search(http.get(metrics).raise_for_status().text))
 
     # ── what differs each time ──
 
     def _as_here(self, text: str) -> str:
         """What a document says, with the address and the ids that are meant here."""
-        ids_here = {shown: here for here, shown in self._shown_ids.items()}
-        return _ID_OR_ITS_BEGINNING.sub(
-            lambda each: next(
-                (here for shown, here in ids_here.items() if shown.startswith(each[0])), each[0]
-            ),
-            text.replace(SHOWN_ADDRESS, self._address),
-        )
+
+        def id_here(written: re.Match[str]) -> str:
+            ids = (here for here, shown in self._shown_ids.items() if shown.startswith(written[0]))
+            return next(ids, written[0])
+
+        return _ID_OR_ITS_BEGINNING.sub(id_here, text.replace(SHOWN_ADDRESS, self._address))
 
     def _as_shown(self, output: str, shown: str) -> str:
         """The output, or what the document shows of it if that is the same but for what differs each time."""
