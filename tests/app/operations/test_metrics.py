@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.app.exposed import Described, described, samples
 from tests.app.turns.writes import Calls, FakeJournal
 from tests.domain.stories import COMMITTED, CREATED, FAILED, STARTED
-from tests.model.virtual_time import VirtualLoop
+from tests.fakes.clock import VirtualLoop
 from turnlog.app.models.memory import Memory
 from turnlog.app.models.service import ModelEntry, State
 from turnlog.app.operations.loop_lag import watch_loop

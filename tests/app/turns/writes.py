@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
+from tests.fakes.clock import StoppedClock
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
@@ -116,14 +117,6 @@ class NotingPending(PendingWrites["asyncio.Future[None]"]):
         return super().hard_time_out(response_id, now_ms=now_ms, ttl_ms=ttl_ms)
 
 
-class FakeClock:
-    """It is always noon."""
-
-    def now_ms(self) -> int:
-        """Noon."""
-        return NOON_MS
-
-
 class Given:
     """A turn that has started, its log, and fakes all around."""
 
@@ -135,7 +128,7 @@ class Given:
         self.turn = LiveTurn(Response(CREATED), Framer())
         self.live = LiveTurns()
         self.live.add(self.turn)
-        persistence = Persistence(self.journal, self.pending, self.retains, self.live, FakeClock())
+        persistence = Persistence(self.journal, self.pending, self.retains, self.live, StoppedClock())
         self._persistence = persistence
         self._log: TurnLog = persistence.begin(CREATED, EXPIRY_MS)
         self._happens(STARTED)
