@@ -15,8 +15,9 @@ import pytest
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import SCRIPT, entry
-from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
+from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, Given, Groups
 from tests.domain.stories import CREATED
+from tests.fakes.clock import StoppedClock
 from tests.waiting import received, until
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
@@ -284,7 +285,7 @@ async def test_a_foreign_response_costs_one_read_whatever_is_under_way(
     given = Given()
     pending_state(given, state)
     reader = _Reader(ROWS[0][:stored])
-    retrieval = Retrieval(cast(Log, reader), given.live, given.pending, FakeClock())
+    retrieval = Retrieval(cast(Log, reader), given.live, given.pending, StoppedClock())
 
     with pytest.raises(ResponseNotFoundError):
         await getattr(retrieval, reading)(ID, "bob")

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.app.prefix_cache.engines import CountedEngine
 from tests.app.prefix_cache.pools import TTL_S, Found, Given, ids
+from tests.fakes.engine import CountedEngine
 
 A, B = ids(100), ids(100, 5_000)
 COLD = Found("cold_replay", 0)

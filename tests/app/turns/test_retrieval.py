@@ -17,7 +17,7 @@ from tests.adapters.eventstore.stories import (
     recorded,
     turn,
 )
-from tests.app.turns.lookups import FakeClock
+from tests.fakes.clock import StoppedClock
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
@@ -48,7 +48,7 @@ class Given:
         self.store = store
         self.live = LiveTurns()
         self.pending: PendingAppends = PendingWrites()
-        self.clock = FakeClock()
+        self.clock = StoppedClock()
         self.clock.ms = EXPIRY_S * 1000 - 1000
         self.retrieval = Retrieval(store.reader, self.live, self.pending, self.clock)
 

@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so: an event loop that never waits, and the clock beside it."""
+"""Clocks for tests: one that stands still, and one whose time passes in an event loop that never waits."""
 
 import asyncio
 import selectors
@@ -10,6 +10,17 @@ from tests.domain.stories import NOON_MS
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
+
+
+class StoppedClock:
+    """A clock that stands still, at noon, until a test moves it."""
+
+    def __init__(self, ms: int = NOON_MS) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        """Where it stands."""
+        return self.ms
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
