@@ -37,7 +37,7 @@ def typed(given: Any, form: type[Form], at: str = "") -> Form:
         if field and field.lenient:
             given = {key: value for key, value in given.items() if key != name}
         elif field and reason.startswith("Expected `int") and _is_whole(given[name]):
-            given = given | {name: int(given[name])}
+            given = {**given, name: int(given[name])}
         else:
             raise _refusal(f"{at}{path}".removeprefix("."), field, reason)
 
@@ -47,18 +47,15 @@ def in_order(given: Json, form: type[Struct]) -> Json:
     chosen: Json = {}
     for name, field in fields(form).items():
         value = given.get(name)
-        if field.empty_is_absent:
-            value = value or None
-        if value is not None or field.required:
+        if value is not None and not (field.empty_is_absent and not value):
             chosen[name] = value
+        elif field.required:
+            chosen[name] = None
     return chosen
 
 
 class Field(NamedTuple):
-    """A field of a form, with its marks.
-
-    `bounds` are those of its JSON schemas that bound it.
-    """
+    """A field of a form: the JSON schemas that bound it, and the marks of `forms`."""
 
     required: bool
     bounds: list[Json]
