@@ -3,6 +3,7 @@
 import os
 import secrets
 import time
+from pathlib import Path
 
 from turnlog.domain.ids import IdKind, typed_id
 from turnlog.domain.ports import Clock
@@ -19,6 +20,15 @@ class SystemClock:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has at the moment; 0 where the system does not say (macOS), or it is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class SystemIds:

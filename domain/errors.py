@@ -234,6 +234,52 @@ class ContextLengthError(InvalidRequestError):
         )
 
 
+class TemplateTimeoutError(InvalidRequestError):
+    """The conversation was not rendered and encoded in the time there is for it."""
+
+    code = "template_timeout"
+    param = "input"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            f"The conversation was not rendered and encoded within {limit_s:g} s. Send less, or use a model "
+            "with a simpler chat template."
+        )
+
+
+class SchemaTooComplexError(InvalidRequestError):
+    """A schema was not compiled in the time there is for it."""
+
+    code = "schema_too_complex"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"The schema was not compiled within {limit_s:g} s. Use a simpler one.")
+
+
+class PromptCrashedEngineError(InvalidRequestError):
+    """The prompt was the only one running at two crashes of its model in a row."""
+
+    code = "prompt_crashed_engine"
+    param = "input"
+
+    def __init__(self, until: str) -> None:
+        super().__init__(
+            f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
+            "another one, or wait."
+        )
+
+
+class TextProcessError(UnavailableError):
+    """The process that renders and encodes prompts died twice over one request."""
+
+    code = "engine_crashed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The process that renders prompts died while it worked on this request. Retry later."
+        )
+
+
 class ChainReadError(StorageError):
     """The store failed while the chain was looked up; whether it is there is not known (R-123)."""
 

@@ -25,6 +25,7 @@ FailureReason = Literal[
     "cancelled",
     "server_restart",
     "engine_timeout",
+    "engine_crashed",
     "shutting_down",
     "model_changed",
     "storage_full",

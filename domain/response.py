@@ -39,6 +39,7 @@ Events = list[ResponseEvent]
 
 _MESSAGES: dict[FailureReason, str] = {
     "client_abort": "the client left before the turn was done",
+    "engine_crashed": "the engine's process ended before the turn was done",
     "engine_timeout": "the engine did not answer in time",
     "stream_exhausted": "the engine stopped without an end",
     "cancelled": "the turn was cancelled",

@@ -5,13 +5,14 @@ that cannot be batched run one after the other, by a `SoloGenerator`.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.dialect import THINKING, Dialect
 from turnlog.adapters.mlx.ensemble import EnsembleGenerator
@@ -28,9 +29,6 @@ from turnlog.adapters.mlx.turn import BatchedTurn, failed
 from turnlog.domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
-
-CONCURRENCY = 16
-"""How many turns are decoded together unless said otherwise; more wait for a place."""
 
 # What a step reads of all waiting prompts together is how long a cancelled turn still runs, and how long the
 # others wait for their next token. On a CPU, short steps cost nothing, and with the slow arithmetic that is
@@ -61,9 +59,15 @@ class Batch:
 
     Args:
         concurrency: how many turns are decoded together at most.
+        delivered: called when all that was said in a step has been delivered.
     """
 
-    def __init__(self, model: LoadedModel, concurrency: int = CONCURRENCY) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        concurrency: int = CONCURRENCY,
+        delivered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._network = model.network
         self._tokenizer = model.tokenizer
         self._concurrency = concurrency
@@ -76,7 +80,7 @@ class Batch:
         self._logprobs = LogprobReader(model.tokenizer)
         self._live: dict[int, _Seat] = {}
         self._waiting: set[int] = set()
-        self._outbox = Outbox()
+        self._outbox = Outbox(delivered)
         # When the first turn came that no step has seen yet, and how long a step takes that reads prompts.
         self._first_came_s: float | None = None
         self._prefill_s = 0.0

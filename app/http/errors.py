@@ -57,6 +57,7 @@ _FRAMEWORK_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "bod
 
 _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "engine_timeout": 504,
+    "engine_crashed": 503,
     "shutting_down": 503,
     "model_changed": 400,
     "model_unavailable": 503,

@@ -8,12 +8,14 @@ from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
     CompiledGuide,
+    Crash,
     Deliver,
     EngineInfo,
     EngineOutput,
     Guide,
     Prompt,
     Submission,
+    Vitals,
 )
 from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
@@ -31,6 +33,7 @@ class PuppetEngine:
         )
         self.running: dict[str, Deliver] = {}
         self.obedient = True
+        self.crashed: Future[Crash] = Future()
 
     def say(self, turn_id: str, output: EngineOutput) -> None:
         """Let it say something in a turn, if it was not cancelled while time passed."""
@@ -86,6 +89,14 @@ class PuppetEngine:
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         """Nobody asks."""
         raise NotImplementedError
+
+    def vitals(self) -> Vitals:
+        """Nothing is known."""
+        return Vitals()
+
+    def abort(self, reason: str) -> None:
+        """Crash, with no turn running."""
+        self.crashed.set_result(Crash(reason))
 
     def release_memory(self) -> None:
         """Nothing is held."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.app.scripts import write_script
 from tests.tiny_model import make_tiny_model
+from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.domain.errors import InvalidRequestError
@@ -42,7 +43,12 @@ def mlx(folder: Path) -> InferenceEngine:
     return MlxEngine.load(make_tiny_model(folder))
 
 
-@pytest.fixture(scope="module", params=[scripted, mlx], ids=["scripted", "mlx"])
+def process(folder: Path) -> InferenceEngine:
+    """The same in a process of its own."""
+    return ProcessSource(make_tiny_model(folder)).load()
+
+
+@pytest.fixture(scope="module", params=[scripted, mlx, process], ids=["scripted", "mlx", "process"])
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InferenceEngine]:

@@ -134,6 +134,7 @@ def test_the_status_is_told_in_the_apis_words(events: list[ResponseEvent], statu
         ("cancelled", "cancelled"),
         ("server_restart", "server_restart"),
         ("engine_timeout", "engine_timeout"),
+        ("engine_crashed", "engine_crashed"),
         ("shutting_down", "shutting_down"),
         ("model_changed", "model_changed"),
         ("storage_full", "storage_full"),

@@ -15,6 +15,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     CompiledGuide,
+    Crash,
     Deliver,
     EngineInfo,
     Guide,
@@ -22,6 +23,7 @@ from turnlog.domain.ports import (
     ModelSource,
     Prompt,
     Submission,
+    Vitals,
 )
 from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
@@ -47,6 +49,7 @@ class FakeEngine:
     ) -> None:
         self.name = name
         self.closed = 0
+        self.crashed: Future[Crash] = Future()
         self.info = EngineInfo(
             model_fingerprint=name,
             tokenizer_fingerprint="t",
@@ -100,6 +103,14 @@ class FakeEngine:
     def drop(self, handle: CacheHandle) -> NoReturn:
         """Nobody asks."""
         raise NotImplementedError
+
+    def vitals(self) -> Vitals:
+        """Nothing is known."""
+        return Vitals()
+
+    def abort(self, reason: str) -> None:
+        """Crash, with no turn running."""
+        self.crashed.set_result(Crash(reason))
 
     def release_memory(self) -> None:
         """Nothing is held."""
