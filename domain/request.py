@@ -24,8 +24,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
-    response that is run again. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that are None
-    were not given.
+    response that is run again. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that
+    are None were not given.
     """
 
     model: str
