@@ -66,16 +66,6 @@ class UnavailableError(ResponsesError):
     code = "unavailable"
 
 
-class UnauthenticatedError(ResponsesError):
-    """The request has no key that turnlog knows (D-18)."""
-
-    code = "invalid_api_key"
-
-    def __init__(self, *, given: bool) -> None:
-        what = "The API key is not valid" if given else "An API key is needed"
-        super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
-
-
 class ForbiddenError(ResponsesError):
     """Whoever asks may not do this."""
 

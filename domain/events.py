@@ -84,7 +84,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
     `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the headers by which clients mark their retries; `replay_of` is the response this one runs again.
+    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
     """
 
     response_id: str

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.app.scripts import SCRIPT, write_script
+from tests.waiting import SOON_S
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.app.http.service import Service
 from turnlog.app.server import bootstrap
@@ -40,7 +41,16 @@ async def running(
         chosen = Settings(**{"db": folder / "turnlog.db"} | settings)
         service = bootstrap.assemble(chosen, {"scripted": source}, resources, wrap_journal=wrap)
         yield service
-        await service.turns.shut_down(60)
+        await shut_down(service)
+
+
+async def shut_down(service: Service) -> None:
+    """End what runs, and fail if a turn or a write stays."""
+    try:
+        async with asyncio.timeout(SOON_S):
+            await service.turns.shut_down(2 * SOON_S)
+    except TimeoutError:
+        raise AssertionError("a turn or a write did not come to its end") from None
 
 
 class HeldJournal:

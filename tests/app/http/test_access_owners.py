@@ -17,7 +17,7 @@ from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import SCRIPT, entry
 from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
 from tests.domain.stories import CREATED
-from tests.faults.waiting import until
+from tests.waiting import received, until
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.retrieval import Log, Retrieval
@@ -69,9 +69,7 @@ def begun(http: httpx.Client, text: str) -> Iterator[Json]:
     body = {"model": "scripted", "input": text, "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = answer.iter_text()
-        said = next(chunks)
-        while "output_text.delta" not in said:
-            said += next(chunks)
+        said = received(lambda: next(chunks, ""), "output_text.delta")
         events = [json.loads(line[6:]) for line in said.split("\n") if line.startswith("data: ")]
         opened = next(event["item"] for event in events if event["type"] == "response.output_item.added")
         yield opened | {"response_id": events[0]["response"]["id"]}

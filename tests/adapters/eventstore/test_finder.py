@@ -19,7 +19,7 @@ from tests.adapters.eventstore.stories import (
     opened,
     recorded,
 )
-from turnlog.adapters.eventstore import finding
+from turnlog.adapters.eventstore import finder
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.errors import InvalidRequestError
@@ -125,8 +125,8 @@ def test_each_condition_is_met(
 ) -> None:
     """Once where few meet it, and once where many do."""
     append(store, LIVES)
-    monkeypatch.setattr(finding, "NARROW", narrow)
-    monkeypatch.setattr(finding, "_FIRST_CHUNK", 1)
+    monkeypatch.setattr(finder, "NARROW", narrow)
+    monkeypatch.setattr(finder, "_FIRST_CHUNK", 1)
 
     assert found(store, **wanted) == expected
 
@@ -292,8 +292,8 @@ def test_pages_put_together_are_what_a_plain_look_finds(
     turns: list[Turn], wanted: Any, order: Any, size: int, narrow: int
 ) -> None:
     with opened(None) as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finding, "NARROW", narrow)
-        patch.setattr(finding, "_FIRST_CHUNK", 2)
+        patch.setattr(finder, "NARROW", narrow)
+        patch.setattr(finder, "_FIRST_CHUNK", 2)
         for n, turn in enumerate(turns):
             request = asked(
                 f"resp_{n}",

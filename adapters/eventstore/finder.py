@@ -1,8 +1,8 @@
-"""Finds the responses that meet an auditor's conditions, beginning with the one that fewest meet.
+"""Finds the responses that meet an auditor's conditions, driven by the index of the most selective one.
 
-Which that is gets tried first: how many responses meet each condition, counted up to `NARROW`? A narrow one
-leads, and the others are checked of what it leads to. If none is narrow, many meet them all, and a page is
-soon full of those that come in the order of creation.
+Each condition's matches are counted first, up to `NARROW`. A condition with fewer leads: its index supplies
+the candidates, and the others are checked on each. If none is that selective, matches are frequent, and
+scanning in the order of creation soon fills a page.
 """
 
 # Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
@@ -19,11 +19,11 @@ from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import InvalidRequestError
 
 NARROW = 1000
-"""So many responses are quicker sorted than met one by one in order."""
+"""Fewer candidates than this are sorted faster than scanned in order."""
 
 _FIRST_CHUNK = 128
 _LARGEST_CHUNK = 4096
-"""How many responses the text index is asked about at a time: few at first, for that may be enough."""
+"""How many responses the text index is queried for at a time; few at first, which may suffice."""
 
 _STATUSES_OF_STATE = {
     "created": ("queued",),

@@ -1,4 +1,4 @@
-"""What an auditor asks of the read model, each look-up in one transaction of its own."""
+"""Queries of the read model for auditors; each runs in the one transaction of its cursor."""
 
 # Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
 # ruff: noqa: S608
@@ -8,17 +8,17 @@ from typing import Any
 
 from eventsourcing.sqlite import SQLiteCursor
 
-from turnlog.adapters.eventstore.finding import Finder
+from turnlog.adapters.eventstore.finder import Finder
 from turnlog.domain.audit.attempts import attempts_with
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.usage import Usage
 
 FAMILY_LIMIT = 10_000
-"""Responses of one conversation that are told at a time."""
+"""The most responses of one conversation that are listed."""
 
 _NEIGHBOURS = 100
-"""Responses with the same body that are looked at for attempts, before and after one."""
+"""How many responses with the same body count as candidates for attempts, before and after one."""
 
 _ROWS = """
     SELECT responses.*,
@@ -63,6 +63,11 @@ _SAME_REQUEST = f"""
     )
     {_ROWS} WHERE n IN (SELECT n FROM alike) ORDER BY created_ms, n
 """
+_BEGINNING = """
+    SELECT response_id FROM responses WHERE response_id >= :prefix AND response_id < :behind
+    ORDER BY response_id LIMIT :limit
+"""
+_LAST_CHARACTER = "\U0010ffff"
 
 
 def page(cursor: SQLiteCursor, wanted: AuditFilter) -> AuditPage:
@@ -93,6 +98,12 @@ def attempts_of(cursor: SQLiteCursor, response_id: str, owner: str | None) -> li
     """See `AuditReader.attempts_of`."""
     # Digests cover the owner, so that nobody else's response is among them.
     return attempts_with(response_id, _rows(cursor, _SAME_REQUEST, response_id=response_id, owner=owner))
+
+
+def ids_beginning(cursor: SQLiteCursor, prefix: str, limit: int) -> list[str]:
+    """The ids of responses that begin with `prefix`, at most `limit`, in order."""
+    cursor.execute(_BEGINNING, {"prefix": prefix, "behind": prefix + _LAST_CHARACTER, "limit": limit})
+    return [response_id for (response_id,) in cursor.fetchall()]
 
 
 def _rows(cursor: SQLiteCursor, statement: str, **parameters: Any) -> list[AuditRow]:
