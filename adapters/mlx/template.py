@@ -5,13 +5,13 @@ for, the template is used. Else the tools go into the system message in the styl
 are text of the assistant and outputs are messages of the user.
 """
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnlog.adapters.mlx import recast
 from turnlog.adapters.mlx.traits import traits_of
+from turnlog.domain.characters import read_json
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import UNSEEN_IMAGE, Message, ToolCall
 from turnlog.domain.tools import Json
@@ -214,7 +214,7 @@ def _tool_call(call: ToolCall) -> Json:
 def _arguments(text: str) -> Any:
     """As an object where they are one: most templates turn it into JSON themselves."""
     try:
-        found = json.loads(text or "{}")
+        found = read_json(text or "{}")
     except (ValueError, RecursionError):
         return text
     return found if isinstance(found, dict) else text

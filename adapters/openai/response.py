@@ -123,14 +123,21 @@ def text_part(text: str, logprobs: Iterable[Logprob] = ()) -> Json:
 def logprob_objects(logprobs: Iterable[Logprob]) -> list[Json]:
     """Log probabilities of tokens, each with the likeliest tokens in its place."""
     return [
-        _token(each.token, each.logprob)
-        | {"top_logprobs": [_token(token, logprob) for token, logprob in each.top]}
+        _token(each.token, each.logprob, each.raw)
+        | {
+            "top_logprobs": [
+                _token(token, logprob, raw)
+                for (token, logprob), raw in zip(
+                    each.top, each.top_raw or (b"",) * len(each.top), strict=True
+                )
+            ]
+        }
         for each in logprobs
     ]
 
 
-def _token(token: str, logprob: float) -> Json:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+def _token(token: str, logprob: float, raw: bytes) -> Json:
+    return {"token": token, "logprob": logprob, "bytes": list(raw or token.encode())}
 
 
 def summary_part(text: str) -> Json:

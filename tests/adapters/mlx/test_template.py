@@ -116,6 +116,11 @@ CONVERSATIONS = {
         calls(call("c", '{"word": {"a": [null, "two"]}}')),
         output("c", "Three."),
     ],
+    "a call with half a character": [
+        user("One."),
+        calls(call("c", '{"word": "two \\ud83d", "\\ude42": 1}')),
+        output("c", "Three."),
+    ],
     "an empty output": [user("One."), calls(call("c", '{"word": "two"}')), output("c", "")],
 }
 WORDS = ("instructions", "one", "two", "three", "four", "five")
