@@ -25,7 +25,7 @@ from turnlog.adapters.openai.shown import named, shown
 from turnlog.adapters.openai.typed import typed
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.inputs import ItemReference, Piece
-from turnlog.domain.messages import Image, Message, Role, ToolCall
+from turnlog.domain.messages import UNSEEN_IMAGE, Image, Message, Role, ToolCall
 from turnlog.domain.tools import custom_arguments, engine_name
 
 log = logging.getLogger("turnlog")
@@ -40,9 +40,6 @@ _ROLES: dict[str | None, Role] = {
     "developer": "system",
 }
 _TEXT_KINDS = ("input_text", "output_text", "summary_text", "reasoning_text", "text", "refusal")
-
-UNSEEN_IMAGE = "[an image that the model cannot see]"
-"""What stands in a tool's output for a picture: bytes are never tokenised as text (D-10)."""
 
 
 def read_items(given: str | list[Any]) -> dict[str, Item]:

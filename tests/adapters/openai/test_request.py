@@ -92,6 +92,19 @@ def test_what_only_the_response_shows_stands_under_the_same_name_in_the_body() -
     )
 
 
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character() -> None:
+    """T2-10: wherever in the body it stands."""
+    call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "a \ud83d b"}
+    body = {"model": "tiny", "input": [call, output], "instructions": "\ude42🙂", "metadata": {"\ud83d": "x"}}
+
+    request = decode_request(json.dumps(body).encode(), {})
+
+    assert isinstance(request.input[1], Message)
+    assert (request.input[1].content, request.instructions) == ("a \ufffd b", "\ufffd🙂")
+    assert request.metadata == {"\ufffd": "x"}
+
+
 @pytest.mark.parametrize(
     ("body", "param", "code"),
     [
@@ -99,7 +112,9 @@ def test_what_only_the_response_shows_stands_under_the_same_name_in_the_body() -
         (b"{", None, "invalid_json"),
         (b'{"a": NaN}', None, "invalid_json"),
         (b'{"a": "\xff"}', None, "invalid_json"),
-        (b'{"a": "\\ud800"}', None, "invalid_json"),
+        (b'{"a": "\\ud800", "b": NaN}', None, "invalid_json"),
+        (b'{"a": "\\ud800', None, "invalid_json"),
+        (b'{"a": "\\ud800\xed\xa0\x80"}', None, "invalid_json"),
         (b"[" * 5_000 + b"]" * 5_000, None, "json_too_deep"),
         (b"null", "body", "invalid_request"),
         (b"[]", "body", "invalid_request"),
