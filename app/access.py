@@ -43,6 +43,7 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     ("GET", "/v1/responses"): CLIENT,
     ("GET", "/v1/responses/{response_id}"): CLIENT,
     ("GET", "/v1/responses/{response_id}/events"): CLIENT,
+    ("POST", "/v1/responses/{response_id}/cancel"): CLIENT,
     ("POST", "/v1/responses/{response_id}/replay"): OPERATOR,
     ("GET", "/v1/audit/responses"): AUDIT,
     ("GET", "/v1/audit/responses/{response_id}"): AUDIT,

@@ -23,14 +23,14 @@ def check_chain(previous_id: str, stored: Sequence[Response], *, now_s: int, lim
         limit: how many responses a chain may have (D-31).
 
     Raises:
-        PreviousResponseNotFoundError: the response or an ancestor is missing or has expired.
+        PreviousResponseNotFoundError: the response or an ancestor is missing, deleted or has expired.
         PreviousResponseNotCompletedError: the response failed, was cancelled or is still running.
         ChainTooLongError: the chain is longer than `limit` or runs in a circle.
     """
     if not stored:
         raise PreviousResponseNotFoundError(previous_id)
     for response in reversed(stored):
-        if response.created.expires_at <= now_s:
+        if response.deleted or response.created.expires_at <= now_s:
             raise PreviousResponseNotFoundError(previous_id, response.id)
     if len(stored) > limit:
         raise ChainTooLongError(previous_id, limit)

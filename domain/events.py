@@ -38,7 +38,8 @@ Limit = Literal["max_output_tokens", "context_window"]
 WIRE_VERSION = 2
 """The version of the rules by which events become frames; a response keeps the one it was made with.
 
-2: `incomplete_details` has `limit`; U+0085, U+2028 and U+2029 are escaped.
+2: `incomplete_details` has `limit`; U+0085, U+2028 and U+2029 are escaped; a cancelled turn ends with
+`response.incomplete` and status `cancelled` (D-02).
 """
 
 
@@ -86,6 +87,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
     the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
+    A `background` turn is untied from the request that made it and lets all others go first (D-40).
     """
 
     response_id: str
@@ -115,6 +117,13 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     retry_keys: dict[str, str] = {}
     replay_of: str | None = None
     wire_version: int = 1
+    background: bool = False
+
+
+class TurnRequeued(Event, frozen=True, kw_only=True, tag="response.requeued.v1"):
+    """A background turn that had not begun when its server stopped is run by the next one, `boot_id`."""
+
+    boot_id: str
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
@@ -202,12 +211,25 @@ class PersistHardTimedOut(Event, frozen=True, kw_only=True, tag="response.persis
     after_ms: float
 
 
+class ResponseDeleted(Event, frozen=True, kw_only=True, tag="response.deleted.v1"):
+    """`asked_by` had the response deleted: it is gone for clients. Outside the lifecycle (D-40).
+
+    `ContentExpired` follows when its content has been removed.
+    """
+
+    asked_by: str
+
+
 class ContentExpired(Event, frozen=True, kw_only=True, tag="response.content_expired.v1"):
-    """The response had expired and its content was removed from the log. Outside the lifecycle (D-14)."""
+    """The response had expired or was deleted, and its content was removed from the log (D-14).
+
+    Outside the lifecycle.
+    """
 
 
 ResponseEvent = (
     ResponseCreated
+    | TurnRequeued
     | GenerationStarted
     | ItemOpened
     | ItemExtended
@@ -217,6 +239,7 @@ ResponseEvent = (
     | TurnFailed
     | TurnPersisted
     | PersistHardTimedOut
+    | ResponseDeleted
     | ContentExpired
 )
 

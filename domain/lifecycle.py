@@ -15,6 +15,7 @@ from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     PersistHardTimedOut,
+    ResponseDeleted,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -123,15 +124,27 @@ class Lifecycle:
         self.move(event)
         return event
 
+    def delete(self, *, at_ms: int, asked_by: str) -> ResponseDeleted:
+        """The response is deleted for its clients. Outside the table: the status stays (D-40).
+
+        Raises:
+            IllegalTransitionError: more events of the turn may follow.
+        """
+        self._check_settled("delete")
+        return ResponseDeleted(at_ms=at_ms, asked_by=asked_by)
+
     def expire(self, *, at_ms: int) -> ContentExpired:
         """The content of the response is removed. Outside the table: the status stays (D-14).
 
         Raises:
             IllegalTransitionError: more events of the turn may follow.
         """
-        if self.status not in _SETTLED:
-            raise IllegalTransitionError(self.status, "expire")
+        self._check_settled("expire")
         return ContentExpired(at_ms=at_ms)
+
+    def _check_settled(self, trigger: str) -> None:
+        if self.status not in _SETTLED:
+            raise IllegalTransitionError(self.status, trigger)
 
 
 def diagram() -> str:

@@ -3,7 +3,15 @@
 from typing import assert_never
 
 from turnlog.domain.events import ItemClosed, ItemExtended, ItemOpened
-from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
+from turnlog.domain.items import (
+    CustomCallItem,
+    FunctionCallItem,
+    Item,
+    ItemStatus,
+    Logprob,
+    MessageItem,
+    ReasoningItem,
+)
 
 
 class Entry:
@@ -34,19 +42,22 @@ class Entry:
 
     def cut_short(self) -> Item:
         """The item closed with what was streamed, as an answer that goes no further shows it (R-318)."""
+        return self._with_text("incomplete")
+
+    def so_far(self) -> Item:
+        """The item while it grows."""
+        return self._with_text("in_progress")
+
+    def _with_text(self, status: ItemStatus) -> Item:
         match self.item:
             case MessageItem(id=item_id):
-                return MessageItem(item_id, "incomplete", self.text)
+                return MessageItem(item_id, status, self.text)
             case ReasoningItem(id=item_id):
                 return ReasoningItem(item_id, self.text)
             case FunctionCallItem(id=item_id) as call:
-                return FunctionCallItem(
-                    item_id, call.call_id, call.name, self.text, "incomplete", call.namespace
-                )
+                return FunctionCallItem(item_id, call.call_id, call.name, self.text, status, call.namespace)
             case CustomCallItem(id=item_id) as call:
-                return CustomCallItem(
-                    item_id, call.call_id, call.name, self.text, "incomplete", call.namespace
-                )
+                return CustomCallItem(item_id, call.call_id, call.name, self.text, status, call.namespace)
             case _:
                 assert_never(self.item)
 

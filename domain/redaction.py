@@ -13,10 +13,12 @@ from turnlog.domain.events import (
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
+    ResponseDeleted,
     ResponseEvent,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
 from turnlog.domain.tokens import PromptRecord
@@ -30,6 +32,8 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
     gone: dict[str, Any]
     match event:
         case TurnPersisted() | PersistHardTimedOut() | ContentExpired():
+            return event
+        case TurnRequeued() | ResponseDeleted():
             return event
         case ResponseCreated():
             return _blank_request(event, sha256)
@@ -75,6 +79,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         store=event.store,
         replay_of=event.replay_of,
         wire_version=event.wire_version,
+        background=event.background,
     )
 
 

@@ -20,11 +20,13 @@ from turnlog.domain.events import (
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
+    ResponseDeleted,
     ResponseEvent,
     Sampling,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.ids import IdKind
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
@@ -58,7 +60,7 @@ class Response(Lifecycle):
     milliseconds; a response from the log does not know it, and has its creation there.
     """
 
-    __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started")
+    __slots__ = ("_assembler", "asked_ms", "created", "deleted", "ended", "output", "started")
 
     def __init__(self, created: ResponseCreated) -> None:
         super().__init__()
@@ -66,6 +68,7 @@ class Response(Lifecycle):
         self.started: GenerationStarted | None = None
         self.output = Output()
         self.ended: TurnCommitted | TurnFailed | None = None
+        self.deleted = False
         self.asked_ms = created.at_ms
         self._assembler: Assembler | None = None
 
@@ -131,11 +134,21 @@ class Response(Lifecycle):
                 boot_id=boot_id,
                 owner=owner,
                 wire_version=WIRE_VERSION,
+                background=request.background,
                 **asdict(request.echoed),
             )
         )
         response.asked_ms = asked_ms
         return response
+
+    def requeue(self, *, at_ms: int, boot_id: str) -> Events:
+        """The turn waits for its lane again, in another process than the one that accepted it.
+
+        Raises:
+            IllegalTransitionError: it has started, or ended, already.
+        """
+        self.check(GenerationStarted)
+        return self._happen(TurnRequeued(at_ms=at_ms, boot_id=boot_id))
 
     def start(
         self,
@@ -241,7 +254,9 @@ class Response(Lifecycle):
                 self.output.items = [_cut_short(item) for item in (*self.items, *event.calls)]
             case TurnPersisted() | PersistHardTimedOut():
                 self.move(event)
-            case ReasoningDropped() | ContentExpired():
+            case ResponseDeleted():
+                self.deleted = True
+            case TurnRequeued() | ReasoningDropped() | ContentExpired():
                 pass
             case _:
                 assert_never(event)

@@ -1,4 +1,4 @@
-"""Removes the content of expired responses from the log, in small steps on the writer's thread (D-14)."""
+"""Removes the content of expired and deleted responses, in small steps on the writer's thread (D-14)."""
 
 import json
 import logging
@@ -19,11 +19,16 @@ from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
-_DUE = """
+_EXPIRED = """
     SELECT response_id, last_version, state FROM responses
     WHERE NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
         AND response_id NOT IN (SELECT value FROM json_each(:spare))
     ORDER BY expires_at, response_id LIMIT 1
+"""
+# Only a turn that has ended is deleted.
+_DELETED = """
+    SELECT response_id, last_version, state FROM responses INDEXED BY responses_to_erase
+    WHERE deleted AND NOT expired ORDER BY response_id LIMIT 1
 """
 _EVENTS = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
@@ -48,7 +53,7 @@ _NOWHERE = _Place("", 0)
 
 
 class ContentSweep:
-    """Goes through the expired responses, oldest first.
+    """Goes through the deleted responses, for which somebody waits, then the expired ones, oldest first.
 
     A long response takes several steps; its last one appends `ContentExpired`. A sweep that was interrupted
     begins that response again, and what is done is left as it is.
@@ -82,9 +87,11 @@ class ContentSweep:
         return done
 
     def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
-        """The expired response that is next, with the last version it has."""
-        cursor.execute(_DUE, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
-        row = cursor.fetchone()
+        """The response that is next, with the last version it has."""
+        cursor.execute(_DELETED)
+        if (row := cursor.fetchone()) is None:
+            cursor.execute(_EXPIRED, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
+            row = cursor.fetchone()
         return row and _Place(*row)
 
     def _expire(self, cursor: SQLiteCursor, due: _Place, after: int, now_s: int, limit: int) -> _Place:

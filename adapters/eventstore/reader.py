@@ -43,7 +43,7 @@ _ITEMS = """
     WHERE topic = :closed AND originator_id IN (
         SELECT items.response_id
         FROM response_items AS items JOIN responses USING (response_id)
-        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
+        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s AND NOT deleted
             AND coalesce(owner = :owner, TRUE)
     )
 """

@@ -27,15 +27,17 @@ from turnlog.domain.events import (
     ReasoningDropped,
     Recorded,
     ResponseCreated,
+    ResponseDeleted,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
     topic,
 )
 from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
 from turnlog.domain.response import fold
 
-VERSION = 3
+VERSION = 4
 
 Progress = Callable[[int, int], None]
 """Called with the number of events read and the number there are."""
@@ -44,11 +46,11 @@ Progress = Callable[[int, int], None]
 _NEW_RESPONSE = """
     INSERT INTO responses (
         response_id, previous_response_id, replay_of, chain, owner, model, state, status,
-        created_ms, expires_at, last_version, expired, retry_digest, body_digest
+        created_ms, expires_at, last_version, deleted, expired, retry_digest, body_digest
     ) VALUES (
         :response_id, :previous_response_id, :replay_of,
         coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
-        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :last_version, 0,
+        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :last_version, 0, 0,
         :retry_digest, :body_digest
     )
 """
@@ -80,6 +82,9 @@ _NEW_TOOL = """
     SELECT :name, created_ms, n FROM responses
     WHERE response_id = :response_id AND body_digest IS NOT NULL
     ON CONFLICT DO NOTHING
+"""
+_DELETED_RESPONSE = """
+    UPDATE responses SET deleted = 1, last_version = :last_version WHERE response_id = :response_id
 """
 _EXPIRED_RESPONSE = """
     UPDATE responses SET expired = 1, last_version = :last_version WHERE response_id = :response_id
@@ -135,9 +140,13 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one 
             return [(_ENDED_RESPONSE, _ended(event, place))]
         case TurnFailed() as event:
             return [(_ENDED_RESPONSE, _ended(event, place)), *_called(event.calls, place)]
+        case ResponseDeleted():
+            return [(_DELETED_RESPONSE, place)]
         case ContentExpired():
             return [(_EXPIRED_RESPONSE, place), (_ITEMS_GONE, place)]
-        case ItemExtended() | ItemClosed() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
+        case TurnRequeued() | ItemExtended() | ItemClosed() | ReasoningDropped():
+            return [(_LONGER_RESPONSE, place)]
+        case TurnPersisted() | PersistHardTimedOut():
             return [(_LONGER_RESPONSE, place)]
         case _ as unreachable:
             assert_never(unreachable)

@@ -29,6 +29,7 @@ TABLES = (
         ended_ms INTEGER,
         expires_at INTEGER NOT NULL,
         last_version INTEGER NOT NULL,
+        deleted INTEGER NOT NULL,
         expired INTEGER NOT NULL,
         input_tokens INTEGER,
         output_tokens INTEGER,
@@ -50,6 +51,7 @@ TABLES = (
     "CREATE INDEX responses_by_latency ON responses (ended_ms - created_ms) WHERE ended_ms IS NOT NULL",
     "CREATE INDEX responses_by_tokens ON responses (input_tokens + output_tokens) WHERE ended_ms IS NOT NULL",
     "CREATE INDEX responses_with_content ON responses (expires_at, response_id) WHERE NOT expired",
+    "CREATE INDEX responses_to_erase ON responses (response_id) WHERE deleted AND NOT expired",
     """
     CREATE TABLE response_items (
         item_id TEXT PRIMARY KEY,

@@ -262,7 +262,7 @@ class RequestBody(Struct):
     model: Annotated[RequiredName, EMPTY_IS_ABSENT]
     input: str | Annotated[list[Any], entries("input_items", *ITEMS)]
     max_output_tokens: OutputTokens | None = None
-    background: Annotated[None, unsupported("send the request without it")] = None
+    background: bool | None = None
     conversation: Annotated[None, unsupported("use previous_response_id")] = None
     prompt: Annotated[None, unsupported("send instructions and input")] = None
     metadata: Annotated[Annotated[dict[str, Any], _METADATA] | None, LENIENT] = None

@@ -1,12 +1,13 @@
 """From events to SSE frames: a pure function, so a stream is the same bytes live and from the log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never
 
 import msgspec
 
 from turnlog.adapters.openai.response import (
     error_object,
+    is_cancelled,
     item_object,
     logprob_objects,
     opening_object,
@@ -23,10 +24,12 @@ from turnlog.domain.events import (
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
+    ResponseDeleted,
     ResponseEvent,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.output import Entry
@@ -69,12 +72,14 @@ class Framer:
                 self._delta(entry, delta, each) for delta, each in zip(event.deltas, logprobs, strict=True)
             ]
         if isinstance(event, ResponseCreated):
-            opening = {"response": opening_object(event)}
-            return [
-                self._frame("response.created", **opening),
-                self._frame("response.in_progress", **opening),
-            ]
+            return self._accepted(event)
         return self._render(event, response)
+
+    def _accepted(self, created: ResponseCreated) -> list[bytes]:
+        """The opening frames; a background turn is in progress only when it has left the queue (D-26)."""
+        status = "queued" if created.background else "in_progress"
+        opening = opening_object(created, status)
+        return [self._frame(name, response=opening) for name in ("response.created", f"response.{status}")]
 
     def _render(self, event: ResponseEvent, response: Response) -> list[bytes]:
         match event:
@@ -85,15 +90,18 @@ class Framer:
             case TurnCommitted(status=status):
                 return [self._terminal(f"response.{status}", response)]
             case TurnFailed():
-                error = {"type": "server_error", **error_object(event), "param": None}
-                flat = {"code": error["code"], "message": error["message"], "param": None}
-                return [
-                    self._frame("error", error=error, **flat),
-                    self._terminal("response.failed", response),
-                ]
-            case GenerationStarted() | ReasoningDropped() | ContentExpired():
-                return []
-            case TurnPersisted() | PersistHardTimedOut():
+                return self._failed(event, response)
+            case GenerationStarted() if response.created.background:
+                return [self._frame("response.in_progress", response=opening_object(response.created))]
+            case (
+                GenerationStarted()
+                | ReasoningDropped()
+                | TurnRequeued()
+                | TurnPersisted()
+                | PersistHardTimedOut()
+                | ResponseDeleted()
+                | ContentExpired()
+            ):
                 return []
             case ResponseCreated() | ItemExtended():
                 raise AssertionError(f"{event} is rendered by `receive`")
@@ -165,6 +173,14 @@ class Framer:
         done = item_object(item, listed=listed)
         return [*frames, self._frame("response.output_item.done", output_index=index, item=done)]
 
+    def _failed(self, failed: TurnFailed, response: Response) -> list[bytes]:
+        if is_cancelled(response.created, failed):
+            # Of an event named after it, clients would think that the stream was cut off (D-02).
+            return [self._terminal("response.incomplete", response)]
+        error = {"type": "server_error", **error_object(failed), "param": None}
+        flat = {"code": error["code"], "message": error["message"], "param": None}
+        return [self._frame("error", error=error, **flat), self._terminal("response.failed", response)]
+
     def _terminal(self, name: str, response: Response) -> bytes:
         self.closed = True
         return self._frame(name, response=response_object(response)) + DONE
@@ -189,12 +205,17 @@ def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
     return [frame for event in events for frame in framer.receive(event, response)]
 
 
-def heartbeat(in_progress: bytes, number: int) -> bytes:
-    """The stream's `response.in_progress` frame again, under the number of the last frame sent.
+def heartbeat(opening: Sequence[bytes], number: int) -> bytes:
+    """The stream's last frame about its status again, under the number of the last frame sent.
 
     It is the one sign of life that every client takes for one; it is never stored (D5).
+
+    Args:
+        opening: the first frames, as far as they were sent; from the third on, only the third matters.
     """
-    return in_progress.replace(b'"sequence_number":1', b'"sequence_number":%d' % number, 1)
+    is_third = len(opening) > 2 and opening[2].startswith(b"event: response.in_progress\n")
+    own = 2 if is_third else 1
+    return opening[own].replace(b'"sequence_number":%d' % own, b'"sequence_number":%d' % number, 1)
 
 
 _OBFUSCATED_CHARACTERS = 16

@@ -184,6 +184,9 @@ _PATHS: Json = {
         _query("starting_after", type="integer", minimum=-1),
     ),
     "/v1/responses/{response_id}/events": _get("Its stored events", "List", _ID),
+    "/v1/responses/{response_id}/cancel": {
+        "post": _operation("Stop a turn that is queued or running", "Response", _ID, statuses=_READ)
+    },
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
     "/v1/audit/responses": _get("Find responses", "Page", *_CONDITIONS),
     "/v1/audit/responses/{response_id}": _get(

@@ -100,8 +100,13 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         metadata=body.metadata or {},
         retention_s=metadata.retention_seconds,
         retry_keys=retry_keys,
+        background=body.background is True,
     )
     _refuse_silence(request)
+    if request.background and not request.store:
+        raise InvalidRequestError(
+            "A background turn is read from the log: it needs store: true.", param="background"
+        )
     return request
 
 

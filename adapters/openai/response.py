@@ -26,7 +26,10 @@ _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 
 def response_object(response: Response) -> Json:
     """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
-    output = [item_object(item) for item in response.items]
+    items = response.items
+    if response.ended is None:
+        items = [*items, *(entry.so_far() for entry in response.output.open_entries)]
+    output = [item_object(item) for item in items]
     told = _object(response.created, response.ended, api_status(response), output)
     details, started = told["incomplete_details"], response.started
     if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
@@ -34,22 +37,23 @@ def response_object(response: Response) -> Json:
     return told
 
 
-def opening_object(created: ResponseCreated) -> Json:
-    """The response as its stream's opening frames show it: in progress, nothing in it yet (R-263)."""
-    return _object(created, None, "in_progress", [])
+def opening_object(created: ResponseCreated, status: str = "in_progress") -> Json:
+    """The response as its stream's opening frames show it: nothing in it yet (R-263)."""
+    return _object(created, None, status, [])
 
 
 def _object(
     created: ResponseCreated, ended: TurnCommitted | TurnFailed | None, status: str, output: list[Json]
 ) -> Json:
+    outcome = None if is_cancelled(created, ended) else ended
     return {
         "id": created.response_id,
         "object": "response",
         "created_at": created.at_ms // 1000,
         "completed_at": ended.at_ms // 1000 if isinstance(ended, TurnCommitted) else None,
         "status": status,
-        "error": error_object(ended) if isinstance(ended, TurnFailed) else None,
-        "incomplete_details": _incomplete_details(ended),
+        "error": error_object(outcome) if isinstance(outcome, TurnFailed) else None,
+        "incomplete_details": _incomplete_details(outcome),
         "model": created.model,
         "output": output,
         "output_text": "".join(part["text"] for item in output for part in item.get("content", ())),
@@ -70,7 +74,7 @@ def _object(
         "text": created.text or {"format": {"type": "text"}},
         "truncation": created.truncation,
         "store": created.store,
-        "background": False,
+        "background": created.background,
         "service_tier": created.service_tier,
         "metadata": created.metadata,
         "safety_identifier": created.safety_identifier,
@@ -143,6 +147,11 @@ def _token(token: str, logprob: float, raw: bytes) -> Json:
 def summary_part(text: str) -> Json:
     """The summary part of a reasoning item."""
     return {"type": "summary_text", "text": text}
+
+
+def is_cancelled(created: ResponseCreated, ended: TurnCommitted | TurnFailed | None) -> bool:
+    """Whether the turn ended as its owner asked, which is no failure; in wire version 1 it was one (D-02)."""
+    return created.wire_version > 1 and isinstance(ended, TurnFailed) and ended.reason == "cancelled"
 
 
 def error_object(failed: TurnFailed) -> Json:

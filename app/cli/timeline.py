@@ -16,10 +16,12 @@ from turnlog.domain.events import (
     ReasoningDropped,
     Recorded,
     ResponseCreated,
+    ResponseDeleted,
     ResponseEvent,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.items import FunctionCallItem, Item, ReasoningItem
 from turnlog.domain.lifecycle import Status
@@ -63,7 +65,7 @@ def _states(events: Sequence[Recorded]) -> Iterator[tuple[Recorded, Status | Non
         yield recorded, response.status if response.status != before else None
 
 
-def describe(event: ResponseEvent) -> str:  # noqa: PLR0911  # one sentence for each event
+def describe(event: ResponseEvent) -> str:  # noqa: C901, PLR0911, PLR0912  # one sentence for each event
     """What happened, in a sentence."""
     match event:
         case ResponseCreated():
@@ -87,8 +89,12 @@ def describe(event: ResponseEvent) -> str:  # noqa: PLR0911  # one sentence for 
             return f"stored after {write_ms:.1f} ms"
         case PersistHardTimedOut(after_ms=after_ms):
             return f"not stored after {after_ms / 1000:.0f} s; the write may still land"
+        case TurnRequeued():
+            return "queued again by the server's next start"
+        case ResponseDeleted(asked_by=asked_by):
+            return f"deleted; {asked_by} asked for it"
         case ContentExpired():
-            return "the response had expired; its content was removed"
+            return "the response had expired or was deleted; its content was removed"
 
 
 def _kind(item: Item) -> str:

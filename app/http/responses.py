@@ -27,6 +27,7 @@ from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.owners import Caller
+from turnlog.domain.request import TurnRequest
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
@@ -41,9 +42,26 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     command = decode_request(await request.body(), request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
+    if command.background:
+        return await _queued(command, service, caller)
     with service.quotas.beginning(caller.owner):
         turn = await service.turns.begin(command, caller.owner)
     return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+
+
+async def _queued(command: TurnRequest, service: Service, caller: Caller) -> Response[Any]:
+    """A background turn that was just accepted; a client that leaves does nothing to it (D-40)."""
+    queued, response = await service.background.begin(command, caller.owner)
+    turn_context(response.id, caller.owner)
+    if not command.stream:
+        return Response(response_object(response))
+    log = queued.follow(frames([response.created], response))
+    return _told(log, service, obfuscated=command.obfuscate)
+
+
+def _told(log: FrameLog, service: Service, start: int = 0, *, obfuscated: bool) -> FrameStream:
+    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(told, drain_limit_s=drain_limit_s())
 
 
 async def answer(
@@ -70,7 +88,7 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
 def _object(turn: LiveTurn) -> Response[Json]:
     ended = turn.response.ended
     headers = session_headers(turn, stream=False)
-    if isinstance(ended, TurnFailed):
+    if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
         return failed_turn(ended, turn.response.id, headers)
     return Response(response_object(turn.response), headers=headers)
 
@@ -97,7 +115,7 @@ async def tell(
     async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
         async for told in chunks:
             if not told:
-                yield heartbeat(log[1], number)
+                yield heartbeat(log.first(3), number)
                 continue
             number += len(told)
             yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in told)
@@ -125,15 +143,20 @@ async def read_response(
         return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
     start = _starting_after(request.query_params) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-    if turn := service.retrieval.live(response_id, caller.owner):
-        log = turn.frames
-    else:
-        story = await service.retrieval.story(response_id, caller.owner)
-        log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
-    obfuscated = _flag(request, "include_obfuscation")
-    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(told, drain_limit_s=drain_limit_s())
+    log = await _frame_log(response_id, service, caller.owner)
+    return _told(log, service, start, obfuscated=_flag(request, "include_obfuscation"))
+
+
+async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog:
+    """The frames of a response that is queued, running or over."""
+    if turn := service.retrieval.live(response_id, owner):
+        return turn.frames
+    if queued := service.retrieval.queued(response_id, owner):
+        return await service.background.follow(queued)
+    story = await service.retrieval.story(response_id, owner)
+    log = FrameLog()
+    log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
+    return log
 
 
 def _flag(request: HttpRequest, name: str) -> bool:
@@ -149,6 +172,14 @@ def _starting_after(query: Mapping[str, str]) -> int:
         raise InvalidRequestError(
             f"starting_after is {text!r}; it must be the sequence_number of a frame", param="starting_after"
         ) from None
+
+
+@post("/v1/responses/{response_id:str}/cancel", status_code=200)
+async def cancel_response(response_id: str, service: Service, caller: Caller) -> Json:
+    """The response, which runs no more; one that has ended is as it was."""
+    if turn := await service.cancellation.cancel(response_id, caller.owner):
+        return response_object(turn.response)
+    return response_object(await service.retrieval.response(response_id, caller.owner))
 
 
 @get("/v1/responses/{response_id:str}/events")

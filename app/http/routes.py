@@ -15,13 +15,20 @@ from turnlog.app.http.health import health, ready, root
 from turnlog.app.http.metrics import read_metrics
 from turnlog.app.http.models import list_models, load_model, read_model, swap_model, unload_model
 from turnlog.app.http.replays import replay_response
-from turnlog.app.http.responses import create_response, read_events, read_response, upgrade_required
+from turnlog.app.http.responses import (
+    cancel_response,
+    create_response,
+    read_events,
+    read_response,
+    upgrade_required,
+)
 
 ROUTES: list[ControllerRouterHandler] = [
     create_response,
     upgrade_required,
     read_response,
     read_events,
+    cancel_response,
     replay_response,
     find_responses,
     read_turn,

@@ -11,6 +11,8 @@ from turnlog.app.operations.health import Health
 from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
 from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.background import Background
+from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 
@@ -29,6 +31,8 @@ class Service:
     models: Models
     metrics: Metrics
     turns: Turns
+    background: Background
+    cancellation: Cancellation
     replays: Replays
     retrieval: Retrieval
     audit: Audit

@@ -30,6 +30,8 @@ from turnlog.app.replay import Replays
 from turnlog.app.server.engines import memory_budget_bytes
 from turnlog.app.settings import Settings, idle_delay_s, most_waiting
 from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.background import Background
+from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.live_turns import LiveTurns
@@ -84,11 +86,14 @@ def assemble(
         observer=Observer(metrics, idle),
         strict=settings.durability == "strict",
     )
+    background = Background(turns, live, measured, reader, Framer)
     return Service(
         models=models,
         replays=Replays(turns, models),
         metrics=metrics,
         turns=turns,
+        background=background,
+        cancellation=Cancellation(live, background),
         retrieval=retrieval,
         audit=Audit(reader, retrieval, clock),
         health=Health(models, reader, journal),
@@ -99,7 +104,7 @@ def assemble(
             max_streams=settings.max_streams_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
-        recover=partial(recover, journal, reader, clock),
+        recover=partial(recover, journal, reader, clock, background.restore),
         tidy=sessions.sweep,
         sweep=partial(sweep, journal, live, clock),
         announce=lock.describe if lock else lambda _: None,

@@ -7,17 +7,18 @@ there on whatever happens is an event (D-26). `app.turns.run` takes it from here
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from turnlog.app.models import Entry, Lease, Models
-from turnlog.app.prefix_cache import Session, Sessions
+from turnlog.app.prefix_cache import Scope, Sessions
 from turnlog.app.settings import retention_s
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
-from turnlog.app.turns.persistence import Persistence
+from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
@@ -25,17 +26,53 @@ from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
+from turnlog.domain.events import FailureReason, ResponseCreated
 from turnlog.domain.ids import IdKind
 from turnlog.domain.inputs import ItemReference
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
 from turnlog.domain.request import TurnRequest
+from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
 
+class Prepared(NamedTuple):
+    """A request that can be accepted: what its turn will be, the chain it continues, where caches are found.
+
+    `asked_ms` is when the request came.
+    """
+
+    request: TurnRequest
+    owner: str
+    plan: Plan
+    chain: Chain
+    scope: Scope
+
+    def expires_ms(self, created: ResponseCreated) -> int:
+        """When the first of the response and its chain expires.
+
+        One number is all that the turn's last write will know of the chain (R-126, R-352).
+        """
+        expiries_s = (created.expires_at, *(response.created.expires_at for response in self.chain))
+        return min(expiries_s) * 1000
+
+
+class Accepted(NamedTuple):
+    """A turn that was accepted and stored, and has not begun.
+
+    `version` is that of its last stored event, `followed` has the frames of its acceptance. `fingerprint` is
+    that of the model it was accepted for; None if another process did that.
+    """
+
+    response: Response
+    version: int
+    followed: FrameLog
+    fingerprint: str | None
+
+
 class Turns:
-    """Begins turns and sees each through to its last event.
+    """Begins turns and sees each through to its last event. `on_shut_down` is called before they are ended.
 
     Args:
         new_framer: makes the framer of one stream.
@@ -75,6 +112,7 @@ class Turns:
         self._strict = strict
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
+        self.on_shut_down: Callable[[], None] = lambda: None
 
     async def begin(
         self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
@@ -91,23 +129,100 @@ class Turns:
         self._refuse_if_shutting_down()
         entry = self._models.admit(request.model, yields=yields)
         try:
-            return await self._begin(request, owner, entry, asked_ms)
+            self._refuse_if_behind(request)
+            prepared = await self._prepare(request, owner, entry, asked_ms)
+            self._refuse_if_shutting_down()
+            response = self._created(prepared, entry.lease.instance_id)
+            return self._set_running(response, prepared, entry)
         except BaseException:
             entry.release()
             raise
 
-    async def _begin(self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int) -> LiveTurn:
-        """The rest of `begin`; the entry is the turn's when this returns."""
-        if request.store and not self._load.accepts_new:
-            raise StorageUnavailableError
+    async def accept(self, request: TurnRequest, owner: str) -> tuple[Response, str]:
+        """Accept a turn of `owner` that is not to begin yet; its response, and its model's fingerprint.
+
+        Raises:
+            ResponsesError: the turn is refused; nothing has been recorded, nor is by this.
+        """
+        asked_ms = self._clock.now_ms()
+        self._refuse_if_shutting_down()
+        # Its model is let go again: what waits long must not keep others out of memory.
+        entry = self._models.admit(request.model, yields=True)
+        try:
+            self._refuse_if_behind(request)
+            prepared = await self._prepare(request, owner, entry, asked_ms)
+            self._refuse_if_shutting_down()
+            return (
+                self._created(prepared, entry.lease.instance_id),
+                entry.lease.engine.info.model_fingerprint,
+            )
+        finally:
+            entry.release()
+
+    async def resume(self, accepted: Accepted) -> LiveTurn:
+        """Set a turn running that was accepted before; it lets all other turns of its model go first.
+
+        Raises:
+            ResponsesError: it cannot run any more, because its chain or model is gone; nothing was recorded.
+        """
+        response, created = accepted.response, accepted.response.created
+        entry = self._models.admit(created.model, yields=True)
+        try:
+            request = replace(as_request(created, Changes()), replay_of=created.replay_of)
+            prepared = await self._prepare(request, created.owner, entry, response.asked_ms)
+            _refuse_if_changed(entry.lease, accepted.fingerprint)
+            self._refuse_if_shutting_down()
+            return self._set_running(response, prepared, entry, accepted)
+        except BaseException:
+            entry.release()
+            raise
+
+    def end(self, accepted: Accepted, reason: FailureReason, message: str | None = None) -> LiveTurn:
+        """End a turn that was accepted before and is not to run."""
+        response, created = accepted.response, accepted.response.created
+        observer = self._surroundings.observer
+        turn, turn_log = self._open(response, created.instance_id, created.expires_at * 1000, accepted)
+        assert turn_log, "what waits was stored"
+        self._live.add(turn)
+        observer.began(created)
+        events = response.fail(reason, message, at_ms=self._clock.now_ms())
+        turn.publish(events)
+        turn_log.finish(turn, events)
+        turn.left_queue.set()
+        observer.ended(response)
+        return turn
+
+    async def count(self, request: TurnRequest, owner: str) -> int:
+        """How many tokens the engine would read for a turn of `owner`; nothing is recorded.
+
+        Raises:
+            ResponsesError: such a turn would be refused, except that its prompt may be too long.
+        """
+        asked_ms = self._clock.now_ms()
+        self._refuse_if_shutting_down()
+        entry = self._models.admit(request.model)
+        try:
+            prepared = await self._prepare(request, owner, entry, asked_ms, fits=False)
+            return len(prepared.plan.prompt.ids)
+        finally:
+            entry.release()
+
+    async def _prepare(
+        self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int, *, fits: bool = True
+    ) -> Prepared:
+        """Whatever can refuse a turn once it is admitted.
+
+        Args:
+            fits: whether to refuse a prompt that leaves no room for an answer.
+        """
         lease = await entry.take_lease()
-        response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
+        window_tokens = self._models.window_tokens(lease.engine)
         plan = await asyncio.to_thread(
             make_plan,
             lease.engine,
@@ -115,21 +230,11 @@ class Turns:
             chain,
             items,
             self._sessions.answers(scope),
-            window_tokens=self._models.window_tokens(lease.engine),
+            window_tokens=window_tokens if fits or request.truncation == "auto" else None,
             asked_ms=asked_ms,
         )
         self._models.check_prompt(lease, plan.record.digest)
-        self._refuse_if_shutting_down()
-        session = self._sessions.open(
-            scope,
-            previous_response_id=request.previous_response_id,
-            key=request.prompt_cache_key,
-            instructions=plan.instructions,
-        )
-        response = self._created(response_id, request, plan, owner, lease.instance_id)
-        # One number is all that the turn's last write will know of the chain (R-126, R-352).
-        expires_at_s = min(each.created.expires_at for each in (response, *chain))
-        return self._set_running(response, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
+        return Prepared(request, owner, plan, chain, scope)
 
     def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
         """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
@@ -152,6 +257,7 @@ class Turns:
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
+        self.on_shut_down()
         self._live.abort_all("shutting_down")
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
@@ -163,19 +269,22 @@ class Turns:
         if self._shutting_down:
             raise ShuttingDownError
 
-    def _created(
-        self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
-    ) -> Response:
+    def _refuse_if_behind(self, request: TurnRequest) -> None:
+        if request.store and not self._load.accepts_new:
+            raise StorageUnavailableError
+
+    def _created(self, prepared: Prepared, instance_id: int) -> Response:
         now_ms = self._clock.now_ms()
+        request, plan = prepared.request, prepared.plan
         sampling = request.sampling
         if request.new_seed:
             sampling = replace(sampling, seed=self._ids.new_seed())
         return Response.create(
             request,
-            response_id=response_id,
+            response_id=self._ids.new_id(IdKind.RESPONSE),
             at_ms=now_ms,
             asked_ms=plan.asked_ms,
-            owner=owner,
+            owner=prepared.owner,
             own_messages=plan.own,
             instructions=plan.instructions,
             sampling=sampling,
@@ -185,23 +294,21 @@ class Turns:
         )
 
     def _set_running(
-        self,
-        response: Response,
-        plan: Plan,
-        entry: Entry,
-        session: Session,
-        *,
-        earliest_expiry_ms: int,
+        self, response: Response, prepared: Prepared, entry: Entry, accepted: Accepted | None = None
     ) -> LiveTurn:
-        created = response.created
-        strict = (
-            StrictTurn(response, self._new_framer, self._clock) if self._strict and created.store else None
+        created, request, plan = response.created, prepared.request, prepared.plan
+        session = self._sessions.open(
+            prepared.scope,
+            previous_response_id=request.previous_response_id,
+            key=request.prompt_cache_key,
+            instructions=plan.instructions,
         )
-        turn = strict or LiveTurn(response, self._new_framer())
+        turn, turn_log = self._open(response, entry.lease.instance_id, prepared.expires_ms(created), accepted)
         turn.cache_class = session.cache_class
-        # A turn that is not to be stored leaves no event, only what its readers read (D-30).
-        written = strict.written if strict else None
-        turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
+        if turn_log and created.boot_id != self._boot_id:
+            events = response.requeue(at_ms=self._clock.now_ms(), boot_id=self._boot_id)
+            turn.publish(events)
+            turn_log.keep(events)
         run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
         self._live.add(turn)
         task = asyncio.create_task(run.run())
@@ -210,3 +317,33 @@ class Turns:
         if turn_log is None:  # else its last write lets it go
             task.add_done_callback(lambda _: self._live.remove(created.response_id))
         return turn
+
+    def _open(
+        self, response: Response, instance_id: int, expires_ms: int, accepted: Accepted | None
+    ) -> tuple[LiveTurn, TurnLog | None]:
+        """The turn as its readers follow it, and its log.
+
+        A turn that is not to be stored leaves no event, only what its readers read (D-30).
+        """
+        created, followed = response.created, accepted.followed if accepted else None
+        strict = None
+        if self._strict and created.store:
+            strict = StrictTurn(response, self._new_framer, self._clock, followed)
+        turn = strict or LiveTurn(response, self._new_framer(), followed)
+        written = strict.written if strict else None
+        if accepted:
+            turn_log = self._persistence.resume(
+                response.id, instance_id, expires_ms, written, version=accepted.version
+            )
+            return turn, turn_log
+        return turn, self._persistence.begin(created, expires_ms, written) if created.store else None
+
+
+def _refuse_if_changed(lease: Lease, fingerprint: str | None) -> None:
+    """Refuse to run a turn on another model than the one it was accepted for (D-26).
+
+    Args:
+        fingerprint: that of the model it was accepted for, if it is known.
+    """
+    if fingerprint not in (None, lease.engine.info.model_fingerprint):
+        raise BindingChangedError(lease.name, "while the turn was queued")

@@ -17,6 +17,7 @@ from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import (
     ChainReadError,
     NotFoundError,
+    PreviousResponseNotCompletedError,
     PreviousResponseNotFoundError,
     StorageTimeoutError,
 )
@@ -129,6 +130,8 @@ class Chains:
         turn = self._retrieval.live(previous_id, owner)
         if turn and turn.response.created.store:
             check_continuable(turn.response)
+        if self._retrieval.queued(previous_id, owner):
+            raise PreviousResponseNotCompletedError(previous_id, "queued")
         # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
         awaited = self.pending.concerns(previous_id, owner)
         first = await self._look_up(previous_id, owner)

@@ -18,13 +18,15 @@ class FrameLog:
     def __init__(self) -> None:
         self._frames: list[bytes] = []
         self._closed = False
+        self._broken_off = False
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, number: int) -> bytes:
-        return self._frames[number]
+    def first(self, count: int) -> list[bytes]:
+        """The first frames, at most `count`."""
+        return self._frames[:count]
 
     def extend(self, frames: Sequence[bytes], *, closed: bool) -> None:
         """Add frames, the last ones if `closed`, and wake the readers."""
@@ -32,6 +34,11 @@ class FrameLog:
             return
         self._frames += frames
         self._closed = closed
+        self._wake()
+
+    def break_off(self) -> None:
+        """Let the readers go without an end: another process will tell the rest."""
+        self._broken_off = True
         self._wake()
 
     async def read(
@@ -63,6 +70,8 @@ class FrameLog:
                     patience.renew()
                 elif self._closed:
                     start = len(self._frames) - 1
+                elif self._broken_off:
+                    return
                 elif silent:
                     silent = False
                     yield []
@@ -79,21 +88,28 @@ class FrameLog:
 class LiveTurn:
     """One running turn: the response as far as it has come, its frames, and how to stop it.
 
-    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
-    `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
-    when it was accepted, before it has its lane (R-243).
+    The turn is a task of its own; requests only read it. `left_queue` is set when it waits for its lane no
+    more, `ended` when its terminal frame is there, `settled` when the write of its last event has landed or
+    failed. `cache_class` is what was found for it when it was accepted, before it has its lane (R-243).
+
+    Args:
+        followed: the frames of its acceptance, if they were sent while it was queued.
     """
 
-    def __init__(self, response: Response, framer: Framer) -> None:
+    def __init__(self, response: Response, framer: Framer, followed: FrameLog | None = None) -> None:
         self.response = response
-        self.frames = FrameLog()
+        self.frames = followed or FrameLog()
+        self.left_queue = asyncio.Event()
         self.ended = asyncio.Event()
         self.settled = asyncio.Event()
         self.abort_reason: FailureReason | None = None
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
         self._framer = framer
-        self.publish([response.created])
+        if followed:
+            framer.receive(response.created, response)
+        else:
+            self.publish([response.created])
 
     def publish(self, events: Sequence[ResponseEvent]) -> None:
         """Render what has happened to the response, for everyone who reads its frames."""
@@ -105,6 +121,12 @@ class LiveTurn:
         if self.abort_reason is None and self.response.ended is None:
             self.abort_reason = reason
             self.on_abort()
+
+    @property
+    def stays_queued(self) -> bool:
+        """Whether it is left for the next server to run: one in the background that has not begun (D-40)."""
+        is_waiting = self.response.created.background and self.response.started is None
+        return is_waiting and self.abort_reason == "shutting_down"
 
     async def until_settled(self, limit_s: float) -> bool:
         """Wait for the write of the last event; whether it settled within `limit_s` seconds."""

@@ -1,8 +1,9 @@
-"""The running turns of this process, and whose they are."""
+"""The running and the queued turns of this process, and whose they are."""
 
 from collections.abc import Iterator, Set
 
 from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.queued_turns import QueuedTurns
 from turnlog.domain.events import FailureReason
 from turnlog.domain.items import Item
 from turnlog.domain.response import Response
@@ -12,11 +13,13 @@ class LiveTurns:
     """The turns that are read from memory, by response id.
 
     A stored turn leaves when its last write settles or passes the hard limit, and is read from the log from
-    then on; a turn that is not to be stored leaves when it has ended.
+    then on; a turn that is not to be stored leaves when it has ended. Those in the background that have not
+    begun are `queued`, and read from the log.
     """
 
     def __init__(self) -> None:
         self._turns: dict[str, LiveTurn] = {}
+        self.queued = QueuedTurns()
 
     @property
     def ids(self) -> frozenset[str]:
@@ -41,8 +44,11 @@ class LiveTurns:
         return turn.response.created.owner if (turn := self._turns.get(response_id)) else None
 
     def queued_of(self, owner: str) -> int:
-        """How many of the owner's turns wait for their lane."""
-        return sum(response.started is None and response.ended is None for response in self._of(owner))
+        """How many of the owner's turns wait for their lane, those in the background aside."""
+        return sum(
+            response.started is None and response.ended is None and not response.created.background
+            for response in self._of(owner)
+        )
 
     def items_of(self, owner: str, item_ids: Set[str]) -> dict[str, Item]:
         """The owner's output items of those ids, by id; of turns that are to be stored only (D-30)."""

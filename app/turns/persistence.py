@@ -62,9 +62,25 @@ class Persistence:
             earliest_expiry_ms: when the first of the response and its chain expires (R-352).
             written: told of every append that settles, on the event loop.
         """
-        turn_log = TurnLog(created, earliest_expiry_ms, self, written)
+        turn_log = TurnLog(created.response_id, created.instance_id, earliest_expiry_ms, self, written)
         turn_log.keep([created])
         return turn_log
+
+    def resume(
+        self,
+        response_id: str,
+        instance_id: int,
+        earliest_expiry_ms: int,
+        written: Written | None = None,
+        *,
+        version: int,
+    ) -> "TurnLog":
+        """The log of a turn of which events up to `version` are stored; the rest as for `begin`.
+
+        Args:
+            instance_id: that of the model it runs on, which may not be the one it was accepted for.
+        """
+        return TurnLog(response_id, instance_id, earliest_expiry_ms, self, written, version=version)
 
     async def until_settled(self) -> None:
         """Wait until every last write that has been started has landed or failed."""
@@ -82,18 +98,21 @@ class TurnLog:
 
     def __init__(
         self,
-        created: ResponseCreated,
+        response_id: str,
+        instance_id: int,
         earliest_expiry_ms: int,
         persistence: Persistence,
         written: Written | None,
+        *,
+        version: int = 0,
     ) -> None:
-        self.response_id = created.response_id
-        self.instance_id = created.instance_id
+        self.response_id = response_id
+        self.instance_id = instance_id
         self.earliest_expiry_ms = earliest_expiry_ms
         self._persistence = persistence
         self._written = written
         self._gathered: list[ResponseEvent] = []
-        self._version = 0
+        self._version = version
         self._timer: asyncio.TimerHandle | None = None
         self.last_write: Future[None] = Future()
 

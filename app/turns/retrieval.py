@@ -12,6 +12,7 @@ from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
+from turnlog.app.turns.queued_turns import QueuedTurn
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.errors import (
     ContentExpiredError,
@@ -21,7 +22,7 @@ from turnlog.domain.errors import (
     ResponsesError,
     StorageTimeoutError,
 )
-from turnlog.domain.events import Recorded, ResponseCreated, ResponseEvent
+from turnlog.domain.events import Recorded, ResponseCreated, ResponseDeleted, ResponseEvent
 from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER, Caller
 from turnlog.domain.ports import AuditReader, Clock, EventReader
@@ -56,17 +57,26 @@ class Retrieval:
         """The turn, if its last event is not stored yet."""
         return self._live.of(response_id, owner)
 
+    def queued(self, response_id: str, owner: str = LOCAL_OWNER) -> QueuedTurn | None:
+        """The turn, if it is in the background and has not begun."""
+        return self._live.queued.of(response_id, owner)
+
     async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Response:
         """The response as far as it has come; raises what `story` raises."""
         if turn := self.live(response_id, owner):
             return turn.response
+        if self.queued(response_id, owner) and (stored := await self._visible(response_id, owner)):
+            # It may have begun meanwhile, and be ahead of what is stored.
+            if turn := self.live(response_id, owner):
+                return turn.response
+            return fold_stored(recorded.event for recorded in stored)
         return (await self.story(response_id, owner)).response
 
     async def story(self, response_id: str, owner: str = LOCAL_OWNER) -> Story:
         """A response that has ended.
 
         Raises:
-            ResponseNotFoundError: there is none, it has expired, or its end could not be stored.
+            ResponseNotFoundError: there is none, it is deleted or expired, or its end could not be stored.
             StorageTimeoutError: its end is still being written.
         """
         stored = await self._visible(response_id, owner)
@@ -162,7 +172,8 @@ class Retrieval:
     def _is_visible(self, events: Sequence[Recorded], owner: str) -> bool:
         created = events[0].event
         assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-        return created.owner == owner and created.expires_at > self._clock.now_ms() // 1000
+        is_gone = any(isinstance(each.event, ResponseDeleted) for each in reversed(events))
+        return created.owner == owner and not is_gone and created.expires_at > self._clock.now_ms() // 1000
 
     def _whole(
         self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError

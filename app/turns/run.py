@@ -109,7 +109,9 @@ class TurnRun:
         self._observer.began(self._turn.response.created)
         try:
             async with AsyncExitStack() as seat:
-                if await self._enter(seat):
+                has_place = await self._enter(seat)
+                self._turn.left_queue.set()
+                if has_place:
                     await self._generate()
         except Exception as error:
             # A bug of ours, not the engine's; the client still gets its terminal.
@@ -117,6 +119,7 @@ class TurnRun:
             if self._turn.response.ended is None:
                 self._fail("error", str(error))
         finally:
+            self._turn.left_queue.set()
             self._entry.release()
             self._observer.ended(self._turn.response)
 
@@ -144,7 +147,10 @@ class TurnRun:
             if self._turn.abort_reason is None:
                 raise
             task.uncancel()
-        self._fail(self._turn.abort_reason)
+        if self._turn.stays_queued:
+            self._turn.frames.break_off()
+        else:
+            self._fail(self._turn.abort_reason)
         return False
 
     @property

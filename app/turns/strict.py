@@ -7,7 +7,7 @@ has seen can be read again. When the store refuses an append, the client learns 
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from turnlog.app.turns.live import LiveTurn
+from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import StorageRefusedError
 from turnlog.domain.events import FailureReason, ResponseEvent
 from turnlog.domain.ports import Clock, Framer
@@ -19,15 +19,22 @@ class StrictTurn(LiveTurn):
 
     Args:
         new_framer: makes a framer; a second one tells the failure of a turn that could not be stored.
+        followed: as for a `LiveTurn`; its acceptance is stored.
     """
 
-    def __init__(self, response: Response, new_framer: Callable[[], Framer], clock: Clock) -> None:
+    def __init__(
+        self,
+        response: Response,
+        new_framer: Callable[[], Framer],
+        clock: Clock,
+        followed: FrameLog | None = None,
+    ) -> None:
         self._waiting: deque[tuple[ResponseEvent, list[bytes], bool]] = deque()
-        self._stored: list[ResponseEvent] = []
+        self._stored: list[ResponseEvent] = [response.created] if followed else []
         self._refused = False
         self._new_framer = new_framer
         self._clock = clock
-        super().__init__(response, new_framer())
+        super().__init__(response, new_framer(), followed)
 
     def publish(self, events: Sequence[ResponseEvent]) -> None:
         """Render the events now; `written` sends their frames."""

@@ -117,7 +117,7 @@ class Server:
 
     def start(self) -> "asyncio.Task[int]":
         """Recover what an earlier process left; then take turns."""
-        return self.ask(recover(self.journal, self.reader, self.clock))
+        return self.ask(recover(self.journal, self.reader, self.clock, lambda _: None))
 
     def sweep(self) -> None:
         """Let expired content go, from now on and every few minutes."""

@@ -63,9 +63,7 @@ def test_an_option_of_another_form_is_refused_by_name(field: str, value: Any, pa
     assert error.param.startswith(param)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("background", True), ("conversation", "conv_1"), ("prompt", {"id": "p"})]
-)
+@pytest.mark.parametrize(("field", "value"), [("conversation", "conv_1"), ("prompt", {"id": "p"})])
 def test_an_option_that_changes_the_meaning_and_is_not_there_is_refused(field: str, value: Any) -> None:
     error = refusal(**{field: value})
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, TypeAdapter
 
 EVENT_MODELS: dict[str, type[BaseModel]] = {
     "response.created": schema.ResponseCreatedStreamingEvent,
+    "response.queued": schema.ResponseQueuedStreamingEvent,
     "response.in_progress": schema.ResponseInProgressStreamingEvent,
     "response.completed": schema.ResponseCompletedStreamingEvent,
     "response.incomplete": schema.ResponseIncompleteStreamingEvent,

@@ -76,6 +76,7 @@ def test_what_matters_most_is_decided_so() -> None:
         "/v1/responses",
         "/v1/responses/{response_id}",
         "/v1/responses/{response_id}/events",
+        "/v1/responses/{response_id}/cancel",
     }
     assert by_roles[OPERATOR] == {
         "/metrics",

@@ -17,6 +17,7 @@ from turnlog.domain.events import (
     ItemExtended,
     ItemOpened,
     Recorded,
+    ResponseCreated,
     ResponseEvent,
     TurnFailed,
     topic,
@@ -28,15 +29,17 @@ from turnlog.domain.response import fold_stored
 OPENED = ItemOpened(at_ms=NOON_MS, output_index=0, item=MessageItem("msg_1", "in_progress", ""))
 EXTENDED = ItemExtended(at_ms=NOON_MS, item_id="msg_1", deltas=("Hel",))
 
+REQUEUED: list[ResponseCreated] = []
+
 
 async def recovered(path: Path, *story: ResponseEvent) -> list[ResponseEvent]:
     """The stored events of a response with that story, after a restart and after a second one."""
     journal, reader = open_sqlite(path)
     events = [Recorded("resp_1", version, event) for version, event in enumerate(story, start=1)]
     await asyncio.wrap_future(journal.append(events))
-    await recover(journal, reader, SystemClock())
+    await recover(journal, reader, SystemClock(), REQUEUED.append)
     once = [recorded.event for recorded in await asyncio.wrap_future(reader.events("resp_1"))]
-    assert await recover(journal, reader, SystemClock()) == 0
+    assert await recover(journal, reader, SystemClock(), REQUEUED.append) == 0
     twice = await asyncio.wrap_future(reader.events("resp_1"))
     reader.close()
     journal.close()
@@ -96,7 +99,7 @@ async def test_a_turn_that_cannot_be_read_is_left_and_the_others_are_ended(tmp_p
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE stored_events SET state = '{' WHERE originator_id = 'resp_1'")
 
-    ended = await recover(journal, reader, SystemClock())
+    ended = await recover(journal, reader, SystemClock(), REQUEUED.append)
 
     left = await asyncio.wrap_future(reader.unfinished())
     reader.close()

@@ -1,0 +1,136 @@
+"""Background turns that have not begun: whose they are, and which one is next (D-40).
+
+They are known by id; what they were asked is in the log only.
+"""
+
+import asyncio
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from turnlog.app.turns.live import FrameLog, LiveTurn
+from turnlog.domain.errors import OwnersShareError
+from turnlog.domain.events import ResponseCreated
+
+MAX_QUEUED_PER_OWNER = 1_000
+
+
+class QueuedTurn:
+    """A background turn from its acceptance until it begins, or ends without having begun.
+
+    `fingerprint` is that of the model it was accepted for, None if another
+    process did that. `begun` is set when it has become a live `turn`, `cancelled` when its owner no longer
+    wants it. `preparation` is the task that makes its prompt.
+    """
+
+    def __init__(self, created: ResponseCreated, fingerprint: str | None) -> None:
+        self.response_id = created.response_id
+        self.owner = created.owner
+        self.model = created.model
+        self.fingerprint = fingerprint
+        self.cancelled = False
+        self.begun = asyncio.Event()
+        self.turn: LiveTurn | None = None
+        self.preparation: asyncio.Task[None] | None = None
+        self._followed: weakref.ref[FrameLog] | None = None
+
+    def follow(self, opening: Sequence[bytes]) -> FrameLog:
+        """The frames of the turn as they come; the same for all who follow it.
+
+        Args:
+            opening: those of its acceptance, which are kept for as long as somebody follows.
+        """
+        if self.turn:
+            return self.turn.frames
+        log = self._followed() if self._followed else None
+        if log is None:
+            log = FrameLog()
+            log.extend(opening, closed=False)
+            self._followed = weakref.ref(log)
+        return log
+
+    def begin(self, turn: LiveTurn) -> None:
+        """It is a live turn from here on."""
+        self.turn = turn
+        self.begun.set()
+
+    def break_off(self) -> None:
+        """Let those who follow it go: the next server runs it."""
+        if self._followed and (log := self._followed()):
+            log.break_off()
+
+
+class QueuedTurns:
+    """The queued turns of this process, by response id. Those of a model take turns owner by owner."""
+
+    def __init__(self, max_per_owner: int = MAX_QUEUED_PER_OWNER) -> None:
+        self._max_per_owner = max_per_owner
+        self._turns: dict[str, QueuedTurn] = {}
+        self._waiting: dict[str, dict[str, deque[QueuedTurn]]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[QueuedTurn]:
+        return iter(list(self._turns.values()))
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @contextmanager
+    def accepting(self, owner: str) -> Iterator[None]:
+        """While a turn of the owner is being accepted; it counts as one that is queued.
+
+        Raises:
+            OwnersShareError: as many turns of the owner are queued as may.
+        """
+        if self._counts[owner] >= self._max_per_owner:
+            raise OwnersShareError("background turns queued", self._max_per_owner)
+        self._counts[owner] += 1
+        try:
+            yield
+        finally:
+            self._discount(owner)
+
+    def add(self, queued: QueuedTurn) -> None:
+        """Queue a turn behind the others of its model and owner."""
+        self._turns[queued.response_id] = queued
+        self._counts[queued.owner] += 1
+        by_owner = self._waiting.setdefault(queued.model, {})
+        by_owner.setdefault(queued.owner, deque()).append(queued)
+
+    def next(self, model: str) -> QueuedTurn | None:
+        """Take the turn of the model that is next out of the line; it stays known until it is removed."""
+        by_owner = self._waiting.get(model, {})
+        if not by_owner:
+            return None
+        owner = next(iter(by_owner))
+        line = by_owner.pop(owner)
+        queued = line.popleft()
+        if line:
+            by_owner[owner] = line  # behind the other owners
+        return queued
+
+    def remove(self, queued: QueuedTurn) -> None:
+        """Let a turn go that has begun, or ended."""
+        self.withdraw(queued)
+        if self._turns.pop(queued.response_id, None):
+            self._discount(queued.owner)
+
+    def withdraw(self, queued: QueuedTurn) -> None:
+        """Take a turn out of the line, wherever it stands; it stays known until it is removed."""
+        by_owner = self._waiting.get(queued.model, {})
+        line = by_owner.get(queued.owner, ())
+        if queued in line:
+            by_owner[queued.owner].remove(queued)
+            if not by_owner[queued.owner]:
+                del by_owner[queued.owner]
+
+    def of(self, response_id: str, owner: str | None) -> QueuedTurn | None:
+        """The turn of that id, if it is the owner's; None is an operator, who sees everybody's (D-18)."""
+        queued = self._turns.get(response_id)
+        return queued if queued and owner in (None, queued.owner) else None
+
+    def _discount(self, owner: str) -> None:
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]  # owners come and go
