@@ -54,7 +54,9 @@ class Listener:
     def until(self, text: str) -> None:
         """Read on until the text was told."""
         while text.encode() not in self.told:
-            self.told += next(self._chunks)
+            piece = next(self._chunks, None)
+            assert piece is not None, f"no {text} in {self.told[-1_000:]!r}"
+            self.told += piece
 
     @property
     def response_id(self) -> str:
