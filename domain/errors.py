@@ -264,7 +264,8 @@ class SchemaTooComplexError(InvalidRequestError):
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The schema was not compiled within {limit_s:g} s and the memory there is for it. Use a simpler one."
+            f"The schema was not compiled within {limit_s:g} s and the memory there is for it. "
+            "Use a simpler one."
         )
 
 

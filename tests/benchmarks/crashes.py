@@ -87,6 +87,7 @@ def table(model: Path, folder: Path, *, kills: int, freezes: int) -> Table:
     next_s: list[float] = []
     environ = {"TURNLOG_MAX_STREAMS_PER_OWNER": "64", "TURNLOG_MAX_QUEUED_TURNS_PER_OWNER": "64"}
     with serving(folder / "crashes.db", *arguments, **environ) as server, server.http as http:
+        http.post("/v1/models/load", json={"name": "two"})
         load_s = _next_turn_s(http)
         with _others(server) as (beside, latencies), ThreadPoolExecutor(STREAMS) as pool:
             for round_ in range(kills + freezes):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, refused, stream
-from tests.app.scripts import HELLO, entry
+from tests.app.scripts import HELLO, STOP, entry
 from tests.faults.waiting import until
 from tests.faults.witness import Json, acknowledged, continued, error_code, kill, listening, replay, scripted
 from tests.serving import RunningServer, serving
@@ -25,6 +25,7 @@ SCRIPT: Json = {
         entry("crash", {"text": "Hel"}, {"crash": True}),
         entry("slowly crash", {"text": "Hel"}, {"sleep_ms": 200}, {"crash": True}),
         entry("hang", {"text": "Hel"}, {"hang": True}),
+        entry("slow hi", {"text": "Hel"}, {"sleep_ms": 1_000}, {"text": "lo"}, STOP),
         HELLO | {"match": "hi"},
     ],
 }
@@ -63,6 +64,20 @@ def test_a_crash_ends_the_running_turns_whole_and_the_next_one_runs(http: httpx.
     seen = model(http)
     assert (seen["state"], seen["restarts"], seen["instance_id"]) == ("resident", 1, 1)
     assert seen["last_crash"]["reason"] == "its script says so"
+
+
+def test_a_turn_that_was_lost_in_a_crash_is_run_again_by_a_replay(http: httpx.Client) -> None:
+    """Beside a turn that crashed the engine, another one that did nothing."""
+    with listening(http, "slow hi") as innocent:
+        innocent.until("output_text.delta")
+        stream(http, "crash now")
+        innocent.until("[DONE]")
+    acknowledged(http, innocent.response_id, "failed")
+
+    again = http.post(f"/v1/responses/{innocent.response_id}/replay", json={})
+
+    assert again.json()["status"] == "completed"
+    assert again.json()["replay_of"] == innocent.response_id
 
 
 def test_a_client_that_waits_for_json_gets_503(http: httpx.Client) -> None:
