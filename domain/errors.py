@@ -66,16 +66,6 @@ class UnavailableError(ResponsesError):
     code = "unavailable"
 
 
-class UnauthenticatedError(ResponsesError):
-    """The request has no key that turnlog knows (D-18)."""
-
-    code = "invalid_api_key"
-
-    def __init__(self, *, given: bool) -> None:
-        what = "The API key is not valid" if given else "An API key is needed"
-        super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
-
-
 class ForbiddenError(ResponsesError):
     """Whoever asks may not do this."""
 
@@ -233,14 +223,30 @@ class ChainTooLongError(InvalidRequestError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt fills the model's window, no room is left for an answer (R-240, D-34)."""
+    """The prompt leaves no room for an answer in the model's window (R-240, D-34, T2-06).
+
+    Args:
+        fixed_tokens: what instructions and tools take of the prompt; they are in every turn.
+        room_tokens: what is kept for the answer.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, window_tokens: int) -> None:
+    def __init__(
+        self, prompt_tokens: int, window_tokens: int, *, fixed_tokens: int, room_tokens: int
+    ) -> None:
+        if room_tokens >= window_tokens:
+            advice = "Ask for fewer max_output_tokens."
+        elif fixed_tokens + room_tokens > window_tokens:
+            advice = "Shorten instructions and tools, or use a model with a larger window."
+        elif room_tokens > 1:
+            advice = "Send less, or ask for fewer max_output_tokens."
+        else:
+            advice = "Send less, or continue from an earlier response."
         super().__init__(
-            f"context_length_exceeded: the prompt has {prompt_tokens} tokens and this model's context window "
-            f"is {window_tokens}. Send less, or continue from an earlier response."
+            f"context_length_exceeded: the prompt has {prompt_tokens} tokens, {fixed_tokens} of them for "
+            f"instructions and tools, and the answer needs room for {room_tokens}; this model's context "
+            f"window is {window_tokens}. {advice}"
         )
 
 

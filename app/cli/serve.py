@@ -12,7 +12,6 @@ import msgspec
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
-from turnlog.app.floors import check_floors
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
@@ -34,7 +33,6 @@ log = logging.getLogger("turnlog")
 def serve_command(**options: Any) -> None:
     """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
     with refusing():
-        check_floors()
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level)
         with open_socket(settings.host, settings.port) as listener:

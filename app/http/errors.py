@@ -11,6 +11,7 @@ from litestar.types import Send
 from turnlog.adapters.litestar.compressed import UnsupportedEncodingError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
+from turnlog.app.access import UnauthenticatedError
 from turnlog.domain.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -19,7 +20,6 @@ from turnlog.domain.errors import (
     QueueFullError,
     ResponsesError,
     StorageTimeoutError,
-    UnauthenticatedError,
     UnavailableError,
 )
 from turnlog.domain.events import FailureReason, TurnFailed

@@ -14,9 +14,9 @@ import httpx
 from rich.table import Table
 
 from tests.benchmarks.stall import Latencies, asking
-from tests.faults.waiting import until
 from tests.faults.witness import listening
 from tests.serving import RunningServer, serving
+from tests.waiting import until
 from turnlog.app.models.crashes import MOST_CRASHES
 
 STREAMS = 16

@@ -13,10 +13,10 @@ import pytest
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import HELLO, STOP, entry
-from tests.faults.waiting import until
 from tests.faults.witness import Json, acknowledged, continued, error_code, kill, listening, replay, scripted
 from tests.serving import RunningServer, serving
 from tests.tiny_model import make_tiny_model
+from tests.waiting import until
 from turnlog.app.models.crashes import MOST_CRASHES
 
 SCRIPT: Json = {

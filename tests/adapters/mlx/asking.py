@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 from msgspec.structs import replace
 
+from tests.waiting import taken
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
@@ -26,6 +27,9 @@ from turnlog.domain.ports import (
     TextChunk,
 )
 from turnlog.domain.tools import Tool
+
+COMPUTED_S = 30.0
+"""How long a real model may take for the next piece of an answer on a busy machine."""
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 SEEDED = Sampling(temperature=1.5, top_p=0.9, seed=20260101)
@@ -55,7 +59,7 @@ class Turn:
         """All chunks and the last output, without what was spent."""
         chunks: list[EngineChunk] = []
         while True:
-            output = self._outputs.get(timeout=60)
+            output = taken(self._outputs, COMPUTED_S)
             if isinstance(output, EngineFinal):
                 assert self._outputs.empty()
                 if isinstance(output, EngineFailed | Cancelled):

@@ -13,6 +13,7 @@ from mlx.nn.layers.quantized import quantize
 
 from tests.adapters.mlx.asking import HELLO, answer, submission
 from tests.tiny_model import make_tiny_model
+from tests.waiting import SOON_S
 from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.mlx import model, source
 from turnlog.adapters.mlx.model import load
@@ -141,17 +142,17 @@ def test_turns_go_on_while_a_model_is_loaded(
 
     def load_slowly(*arguments: object) -> object:
         began.set()
-        assert may_end.wait(60)
+        assert may_end.wait(SOON_S), "the test forgot this load"
         return load(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(source, "load", load_slowly)
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(declared.load)
-        assert began.wait(60)
+        assert began.wait(SOON_S), "the load did not begin"
         meanwhile = answer(resident, submission(resident.render(HELLO)))
         was_loading = not loading.done()
         may_end.set()
-        loaded = loading.result(60)
+        loaded = loading.result(SOON_S)
 
     assert was_loading
     assert answer(loaded, submission(loaded.render(HELLO))).output_ids == meanwhile.output_ids

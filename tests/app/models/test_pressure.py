@@ -1,11 +1,11 @@
 """What is done when engines hold more memory than the budget."""
 
-from tests.app.models.floor import FakeEngine
+from tests.fakes.engine import PuppetEngine
 from turnlog.app.models.pressure import LOOKS_TO_ACT, Pressure
 from turnlog.domain.ports import Vitals
 
 
-class HoldingEngine(FakeEngine):
+class HoldingEngine(PuppetEngine):
     """An engine that holds what the test says."""
 
     def __init__(self, name: str, *, weight_bytes: int, held_bytes: int) -> None:
