@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from turnlog.app.settings import SettingsError, load_settings
+from turnlog.app.settings import Settings, SettingsError, ignored_variables, load_settings
 from turnlog.domain.errors import ResponsesError
 
 EXIT_REFUSED = 2
@@ -72,6 +72,18 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
             bar.stop()
 
 
+def settings(**options: Any) -> Settings:
+    """The settings of a command that logs nothing; what has no effect is said on stderr.
+
+    Raises:
+        SettingsError: a value cannot be read, or a name is misspelt.
+    """
+    read = load_settings(os.environ, options)
+    for sentence in ignored_variables(os.environ):
+        err.print(f"[yellow]turnlog:[/] {escape(sentence)}", highlight=False)
+    return read
+
+
 def database(option: str | None) -> Path:
     """The log that a reading command reads."""
-    return load_settings(os.environ, {"db": option}).db
+    return settings(db=option).db

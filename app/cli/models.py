@@ -1,6 +1,5 @@
 """`turnlog models`: what a running server has in memory, and changes to it; and fetching a model."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
@@ -10,10 +9,9 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from turnlog.app.cli.common import database, db_option, err, out, progress_bar, refusing
+from turnlog.app.cli.common import database, db_option, err, out, progress_bar, refusing, settings
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
-from turnlog.app.settings import load_settings
 
 Json = dict[str, Any]
 
@@ -79,7 +77,7 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
 def pull_model(name: str) -> None:
     """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
-        folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
+        folder = pull_default_model(settings().cache, progress)
     out.print(f"{name} is in {folder}", highlight=False)
 
 
