@@ -97,6 +97,11 @@ class Access:
             raise UnauthenticatedError(given=credential is not None)
         return known
 
+    @property
+    def keys_in_use(self) -> bool:
+        """Whether callers are told apart by keys; without any, all are one owner."""
+        return self._keys.in_use
+
     def still_in(self, caller: Caller) -> bool:
         """Whether the caller's key has not been revoked meanwhile."""
         return caller.key_id is None or self._keys.holds(caller.key_id)

@@ -54,6 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     script: Path | None = None
     cache: Path = msgspec.field(default_factory=default_cache)
     max_queue_depth_per_model: Annotated[int, Meta(ge=1)] | Literal["unbounded"] | None = None
+    max_waiting_bytes: Annotated[int, Meta(ge=1)] | None = None
     memory_bytes: Annotated[int, Meta(ge=1)] | None = None
     memory_wait_s: Annotated[float, Meta(ge=0)] = 60.0
     warm_entries: Annotated[int, Meta(ge=0)] = 32
@@ -82,9 +83,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
-    max_connections: Annotated[int, Meta(ge=1)] = 200
-    max_streams_per_owner: Annotated[int, Meta(ge=1)] = 64
-    max_queued_turns_per_owner: Annotated[int, Meta(ge=1)] = 32
+    max_connections: Annotated[int, Meta(ge=1)] = 1_024
+    max_streams_per_owner: Annotated[int, Meta(ge=1)] = 512
+    max_queued_turns_per_owner: Annotated[int, Meta(ge=1)] = 256
     idle_clear_cache_ms: Annotated[int, Meta(ge=0)] | None = None
     chain_write_wait_timeout_ms: Positive | None = None
     post_commit_persist_timeout_ms: Positive | None = None
@@ -232,7 +233,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"\+?\d+", re.ASCII)
 
 DEFAULT_IDLE_DELAY_S = 30.0
-DEFAULT_MAX_QUEUE_DEPTH = 16
+DEFAULT_MAX_QUEUE_DEPTH = 512
+DEFAULT_MAX_WAITING_BYTES = 256 * 1024 * 1024
 
 
 def chain_write_wait_s() -> float:
@@ -267,6 +269,13 @@ def most_waiting(settings: Settings) -> int | None:
     text = os.environ.get("MLX_MAX_QUEUE_DEPTH_PER_MODEL", "")
     inherited = int(text) if _INTEGER.fullmatch(text) else 0
     return settings.max_queue_depth_per_model or inherited or DEFAULT_MAX_QUEUE_DEPTH
+
+
+def most_waiting_bytes(settings: Settings) -> int | None:
+    """How much the requests that wait may hold together; None for no limit (D-38)."""
+    if settings.max_waiting_bytes is None and settings.max_queue_depth_per_model == "unbounded":
+        return None
+    return settings.max_waiting_bytes or DEFAULT_MAX_WAITING_BYTES
 
 
 def retention_s() -> int:

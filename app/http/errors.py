@@ -15,8 +15,7 @@ from turnlog.domain.errors import (
     ForbiddenError,
     InvalidRequestError,
     NotFoundError,
-    OwnersShareError,
-    QueueFullError,
+    OverloadError,
     ResponsesError,
     StorageTimeoutError,
     UnauthenticatedError,
@@ -45,8 +44,7 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (InvalidRequestError, 400, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),
-    (QueueFullError, 429, "rate_limit_error"),
-    (OwnersShareError, 429, "rate_limit_error"),
+    (OverloadError, 429, "rate_limit_error"),
     (UnauthenticatedError, 401, "invalid_request_error"),
     (ForbiddenError, 403, "invalid_request_error"),
     (UnavailableError, 503, "server_error"),
@@ -61,9 +59,6 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "model_changed": 400,
     "model_unavailable": 503,
 }
-
-
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 
 
 def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
@@ -88,7 +83,17 @@ async def send_refusal(error: ResponsesError, send: Send) -> None:
 def _refusal(error: ResponsesError) -> tuple[int, Json, dict[str, str]]:
     """Status, body and headers."""
     status, kind = next((status, kind) for family, status, kind in _FAMILIES if isinstance(error, family))
-    return status, refusal_envelope(kind, error), _HEADERS.get(status, {})
+    return status, refusal_envelope(kind, error), _headers(error)
+
+
+def _headers(error: ResponsesError) -> dict[str, str]:
+    match error:
+        case UnauthenticatedError():
+            return {"WWW-Authenticate": "Bearer"}
+        case OverloadError():
+            return {"Retry-After": str(error.retry_after_s)}
+        case _:
+            return {}
 
 
 def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -> Response[Json]:

@@ -38,11 +38,12 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
-    command = decode_request(await request.body(), request.headers, limits)
+    body = await request.body()
+    command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     with service.quotas.beginning(caller.owner):
-        turn = await service.turns.begin(command, caller.owner)
+        turn = await service.turns.begin(command, caller.owner, size_bytes=len(body))
     return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
 
 
