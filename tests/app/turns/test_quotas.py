@@ -100,7 +100,7 @@ async def test_an_owner_reads_so_many_streams(keyed: Path) -> None:
 async def test_without_keys_there_are_no_shares_and_unbounded_is_unbounded(tmp_path: Path) -> None:
     """R-040, D-38, G-023: everybody is one owner then; 600 turns wait, more than any default allows."""
     script = {"concurrency": 1, "turns": [entry("hang", {"hang": True})]}
-    bounds = {"max_queued_turns_per_owner": 1, "max_streams_per_owner": 1, "max_waiting_bytes": None}
+    bounds: dict[str, Any] = {"max_queued_turns_per_owner": 1, "max_streams_per_owner": 1}
     async with running(tmp_path, script, max_queue_depth_per_model="unbounded", **bounds) as service:
         turns = [await begun(service, "hang", LOCAL_OWNER) for _ in range(601)]
         with service.quotas.streaming(LOCAL_OWNER), service.quotas.streaming(LOCAL_OWNER):
