@@ -65,6 +65,13 @@ class Sampling(Struct, frozen=True, omit_defaults=True):
     top_logprobs: int | None = None
 
 
+class Echoed(Struct, frozen=True):
+    """The options of a request that its response only shows again."""
+
+    max_tool_calls: int | None = None
+    safety_identifier: str | None = None
+
+
 class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
     """A turn was accepted and waits for its lane. Holds everything needed to run it again.
 

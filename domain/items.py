@@ -1,6 +1,7 @@
 """What the model produced: the output items of a response, in the API's words."""
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
@@ -55,3 +56,15 @@ class CustomCallItem(Struct, frozen=True, omit_defaults=True, tag_field="type", 
 
 CallItem = FunctionCallItem | CustomCallItem
 Item = MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem
+
+
+def item_texts(items: Iterable[Item], *, call: str) -> Iterator[str]:
+    """The text of each item; that of a call is `call` formatted with its name and its arguments or input."""
+    for item in items:
+        match item:
+            case MessageItem(text=text) | ReasoningItem(text=text):
+                yield text
+            case FunctionCallItem(name=name, arguments=given) | CustomCallItem(name=name, input=given):
+                yield call.format(name, given)
+            case _:
+                assert_never(item)

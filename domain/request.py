@@ -4,12 +4,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from turnlog.domain.events import Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.ports import JsonGuide
 from turnlog.domain.tools import ToolChoice
 
-DEFAULT_TEMPERATURE = 1.0
-DEFAULT_TOP_P = 1.0
+DEFAULT_SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=0)
+"""What a request gets that leaves sampling open; its seed is to be drawn."""
+
 MAX_OUTPUT_TOKENS = 2**31 - 1
 """The most output tokens a request may ask for (R-017)."""
 
@@ -22,7 +24,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
-    response that is run again. Fields that are None were not given.
+    response that is run again. With `new_seed` a drawn seed replaces that of `sampling`. Fields that are None
+    were not given.
     """
 
     model: str
@@ -33,16 +36,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     obfuscate: bool = False
     store: bool = True
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    stop: tuple[str, ...] = ()
-    top_logprobs: int | None = None
+    sampling: Sampling = DEFAULT_SAMPLING
+    new_seed: bool = True
     tools: tuple[dict[str, Any], ...] = ()
     tool_choice: Any = "auto"
     choice: ToolChoice = ToolChoice()
@@ -52,8 +47,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     truncation: Literal["auto", "disabled"] = "disabled"
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
-    safety_identifier: str | None = None
-    max_tool_calls: int | None = None
+    echoed: Echoed = Echoed()
     metadata: dict[str, Any] = {}
     retention_s: int | None = None
     retry_keys: dict[str, str] = {}

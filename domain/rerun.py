@@ -1,32 +1,30 @@
 """A stored turn as a request again: everything that made it what it was is in its `ResponseCreated`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import ResponseCreated
+from turnlog.domain.events import Echoed, ResponseCreated, Sampling
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.tools import read_choice
 
-SETTABLE = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "max_output_tokens",
-    "reasoning",
-    "truncation",
-)
+_SAMPLING = tuple(name for name in Sampling.__struct_fields__ if name not in ("seed", "top_logprobs"))
+
+SETTABLE = (*_SAMPLING, "max_output_tokens", "reasoning", "truncation")
 """What of a turn a re-run may change, beside its model and its seed."""
 
-_SAMPLED = SETTABLE[:8]
+
+def setting(request: TurnRequest, name: str) -> Any:
+    """The value that a request gives a setting.
+
+    Args:
+        name: one of `SETTABLE`.
+    """
+    return getattr(request.sampling if name in _SAMPLING else request, name)
 
 
 class Changes(Struct, frozen=True, kw_only=True):
@@ -41,11 +39,16 @@ class Changes(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
-        for name in self.settings:
-            if name not in SETTABLE:
-                raise InvalidRequestError(
-                    f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=name
-                )
+        check_settable(self.settings)
+
+
+def check_settable(names: Iterable[str]) -> None:
+    """Refuse settings that a re-run cannot change; `param` is "set." and the name."""
+    for name in names:
+        if name not in SETTABLE:
+            raise InvalidRequestError(
+                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
+            )
 
 
 def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
@@ -54,15 +57,15 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
     It continues the same response as the original did and is kept as long. Instructions are the effective
     ones, so that it does not matter where the chain had them from.
     """
-    sampling = original.sampling
+    sampled = {name: value for name, value in changes.settings.items() if name in _SAMPLING}
     request = TurnRequest(
         model=changes.model or original.model,
         input=original.input,
         instructions=original.instructions,
         previous_response_id=original.previous_response_id,
         max_output_tokens=original.max_output_tokens,
-        seed=None if changes.new_seed else sampling.seed,
-        top_logprobs=sampling.top_logprobs,
+        sampling=replace(original.sampling, **sampled),
+        new_seed=changes.new_seed,
         tools=original.tools,
         tool_choice=original.tool_choice,
         choice=read_choice(original.tool_choice, original.tools),
@@ -72,11 +75,9 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         truncation=original.truncation,
         prompt_cache_key=original.prompt_cache_key,
         cache_salt=original.cache_salt,
-        safety_identifier=original.safety_identifier,
-        max_tool_calls=original.max_tool_calls,
+        echoed=msgspec.convert(original, Echoed, from_attributes=True),
         metadata=original.metadata,
         retention_s=original.expires_at - original.at_ms // 1000,
         replay_of=original.response_id,
-        **{name: getattr(sampling, name) for name in _SAMPLED},
     )
-    return replace(request, **changes.settings)
+    return replace(request, **{name: changes.settings[name] for name in changes.settings.keys() - sampled})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from turnlog.domain.assembler import Assembler, turn_stats
 from turnlog.domain.errors import IllegalTransitionError
@@ -119,8 +119,6 @@ class Response(Lifecycle):
                 truncation=request.truncation,
                 prompt_cache_key=request.prompt_cache_key,
                 cache_salt=request.cache_salt,
-                safety_identifier=request.safety_identifier,
-                max_tool_calls=request.max_tool_calls,
                 metadata=request.metadata,
                 store=request.store,
                 expires_at=expires_at,
@@ -129,6 +127,7 @@ class Response(Lifecycle):
                 instance_id=instance_id,
                 boot_id=boot_id,
                 owner=owner,
+                **asdict(request.echoed),
             )
         )
         response.asked_ms = asked_ms

@@ -4,6 +4,8 @@ A `TagBuffer` lets visible text through at once, holds back what could become a 
 text at the first whole tag. `overlap` finds where the engine's final text goes on from what was streamed.
 """
 
+from turnlog.domain.markers import MarkerScanner, MarkerSet
+
 STRUCTURAL_TAGS = (
     "<tool_call>",
     "</tool_call>",
@@ -19,14 +21,14 @@ STRUCTURAL_TAGS = (
     "<turn|>",
 )
 
-_LONGEST = max(map(len, STRUCTURAL_TAGS))
+_TAGS = MarkerSet(STRUCTURAL_TAGS)
 
 
 class TagBuffer:
     """Splits a stream of text at the first structural tag; where the stream is cut makes no difference."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._scanner = MarkerScanner(_TAGS)
         self.suppressing = False
 
     def push(self, text: str) -> str:
@@ -36,53 +38,34 @@ class TagBuffer:
         """
         if self.suppressing:
             return ""
-        text = self._held + text
-        if "<" not in text:
-            return text
-        starts = [at for at in (text.find(tag) for tag in STRUCTURAL_TAGS) if at >= 0]
-        if starts:
-            self.suppressing = True
-            self._held = ""
-            visible = text[: min(starts)]
-            # White space beside a tag belongs to the tag: no item is opened for it (R-273).
-            return visible if visible.strip() else ""
-        held = _possible_tag(text)
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
+        visible, tag, _ = self._scanner.scan(text)
+        self.suppressing = bool(tag)
+        # White space beside a tag belongs to the tag: no item is opened for it (R-273).
+        return visible if visible.strip() or not tag else ""
 
     def flush(self) -> str:
         """What was held back and turned out to be no tag (R-275)."""
-        held, self._held = self._held, ""
-        return held
+        return self._scanner.flush()
 
 
 class Eraser:
     """Takes a marker out of a stream of text; where the stream is cut makes no difference."""
 
     def __init__(self, marker: str) -> None:
-        self._marker = marker
-        self._held = ""
+        self._scanner = MarkerScanner(MarkerSet([marker]))
 
     def push(self, text: str) -> str:
         """The text that certainly stays; what could become the marker is held back."""
-        *kept, last = (self._held + text).split(self._marker)
-        beginnings = (self._marker[:size] for size in range(len(self._marker) - 1, 0, -1))
-        self._held = next((each for each in beginnings if last.endswith(each)), "")
-        return "".join(kept) + last.removesuffix(self._held)
+        kept, marker, end = self._scanner.scan(text)
+        pieces = [kept]
+        while marker:
+            kept, marker, end = self._scanner.scan(text, end)
+            pieces.append(kept)
+        return "".join(pieces)
 
     def flush(self) -> str:
         """What was held back and turned out to be no marker."""
-        held, self._held = self._held, ""
-        return held
-
-
-def _possible_tag(text: str) -> int:
-    """Length of the suffix that could be the beginning of a tag."""
-    start = text.rfind("<", max(0, len(text) - _LONGEST + 1))
-    if start < 0:
-        return 0
-    suffix = text[start:]
-    return len(suffix) if any(tag.startswith(suffix) for tag in STRUCTURAL_TAGS) else 0
+        return self._scanner.flush()
 
 
 def overlap(streamed: str, final: str) -> int:

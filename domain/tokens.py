@@ -49,8 +49,8 @@ def digest(ids: Sequence[int]) -> str:
     return sha256(pack(ids)).hexdigest()
 
 
-def common_prefix(left: TokenIds, right: TokenIds) -> int:
-    """How many ids both begin with."""
+def common_prefix(left: TokenIds | str, right: TokenIds | str) -> int:
+    """How many ids, or characters, both begin with."""
     most = min(len(left), len(right))
     if left[:most] == right[:most]:
         return most

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from turnlog.domain.audit.rows import MAX_LIMIT, AuditFilter, AuditRow
+from turnlog.domain.audit.filters import MAX_LIMIT, AuditFilter
+from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.ports import AuditReader
 
 
@@ -15,4 +16,4 @@ def listed(reader: AuditReader, **conditions: Any) -> list[AuditRow]:
         rows += page.rows
         if not page.has_more:
             return rows
-        after = page.last_id
+        after = page.rows[-1].response_id

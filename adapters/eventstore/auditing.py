@@ -9,7 +9,9 @@ from typing import Any
 from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore.finding import Finder
-from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow, attempts_with
+from turnlog.domain.audit.attempts import attempts_with
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.usage import Usage
 
 FAMILY_LIMIT = 10_000

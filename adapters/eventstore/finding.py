@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore import textindex
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import InvalidRequestError
 
 NARROW = 1000

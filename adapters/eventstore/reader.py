@@ -14,7 +14,8 @@ from turnlog.adapters.eventstore.auditing import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.sqlite import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogPass
-from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
 from turnlog.domain.items import Item
 

@@ -14,7 +14,8 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import textindex
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.schema import TABLES
-from turnlog.domain.audit.rows import metadata_texts, request_digests, searchable_text
+from turnlog.domain.audit.attempts import request_digests
+from turnlog.domain.audit.search import metadata_texts, searchable_text
 from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,

@@ -1,6 +1,5 @@
 """The inference engine on MLX: all that is computed happens on a thread that models may share."""
 
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -10,16 +9,13 @@ from time import perf_counter
 from turnlog.adapters.mlx.batch import CONCURRENCY, Batch
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.dialect import Dialect
-from turnlog.adapters.mlx.guide import GuideCompiler, MlxGuide
+from turnlog.adapters.mlx.guide import GuideCompiler
 from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.adapters.mlx.runtime import release_memory
 from turnlog.adapters.mlx.thread import Command, EngineThread
 from turnlog.domain.errors import ShuttingDownError
-from turnlog.domain.messages import Message
-from turnlog.domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Guide, Prompt, Submission
-from turnlog.domain.tokens import TokenIds
-from turnlog.domain.tools import Tool
+from turnlog.domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Prompt, Submission
 
 
 class MlxEngine:
@@ -43,8 +39,9 @@ class MlxEngine:
             kv_bytes_per_token=model.kv_bytes_per_token,
         )
         dialect = Dialect(model.tokenizer)
-        self._renderer = PromptRenderer(model.tokenizer, dialect)
-        self._guides = GuideCompiler(model.tokenizer, dialect)
+        renderer = PromptRenderer(model.tokenizer, dialect)
+        self.render, self.spell = renderer.render, renderer.spell
+        self.compile = GuideCompiler(model.tokenizer, dialect).compile
         self._batch = Batch(model, concurrency)
         self._closed = False
         self._door = Lock()
@@ -64,22 +61,6 @@ class MlxEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
-
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
-        recorded: Mapping[int, TokenIds] | None = None,
-    ) -> Prompt:
-        return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
-
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        return self._renderer.spell(ids)
-
-    def compile(self, guide: Guide) -> MlxGuide:
-        return self._guides.compile(guide)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):

@@ -18,6 +18,7 @@ from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
 from turnlog.adapters.mlx.runtime import mx
 from turnlog.adapters.mlx.speech import Shape
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import CallGuide, Guide, JsonGuide
 from turnlog.domain.schemas import checked
 from turnlog.domain.tools import Json, Tool
@@ -194,7 +195,7 @@ class GuidedLogits:
         self._read_tokens = prompt_tokens
         self._thinking = thinking
         self._think_end = dialect.think_end or ""
-        self._thought = ""
+        self._thoughts = MarkerScanner(MarkerSet([self._think_end]))
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         try:
@@ -217,10 +218,9 @@ class GuidedLogits:
     def _think(self, token: int) -> None:
         # By its text, as the thinking is told from the answer elsewhere.
         self._thinking.add_token(token)
-        self._thought += self._thinking.last_segment
-        if self._think_end in self._thought:
+        _, marker, _ = self._thoughts.scan(self._thinking.last_segment)
+        if marker == self._think_end:
             self._thinking = None
-        self._thought = self._thought[-len(self._think_end) :]
 
     def _allowed(self, vocabulary: int) -> mx.array:
         """Which tokens may be next, shape (vocabulary,)."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from turnlog.adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
-from turnlog.adapters.mlx.markers import beginning, first
 from turnlog.domain.items import Logprob
+from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
 
 Shape = Literal["free", "json", "calls", "json or calls"]
@@ -54,10 +54,12 @@ class Speech:
         self._parse = parse
         home = _HOMES[shape]
         self._ways = _ways(markers, stop, home, calls=parse is not None)
+        self._scanners = {state: MarkerScanner(MarkerSet(way)) for state, way in self._ways.items()}
+        self._unmarked = MarkerScanner(MarkerSet(()))
         self._state = begins_with if home == ANSWER or begins_with == THINKING else home
         # Beside markers of calls and thinking, white space belongs to the marker.
-        self._holds_space = home == ANSWER and any(then in (CALL, THINKING) for _, then in self._ways[ANSWER])
-        self._held = self._gap = ""
+        self._holds_space = home == ANSWER and not {CALL, THINKING}.isdisjoint(self._ways[ANSWER].values())
+        self._unread = self._gap = ""
         self._kept: list[str] = []
         self._thoughts: list[str] = []
         self._has_thought = self._thought_begins = begins_with == THINKING
@@ -98,19 +100,21 @@ class Speech:
         chunks: list[EngineChunk] = []
         if logprob is not None:
             self._logprobs.append(logprob)
-        self._held += text
-        while found := first(self._held, self._texts()):
-            state, held = self._state, self._held
-            self._take(held[: found.start], chunks)
+        text, at = self._unread + text, 0
+        self._unread = ""
+        while True:
+            state = self._state
+            before, marker, at = self._scanner.scan(text, at)
+            self._take(before, chunks)
+            if not marker:
+                break
             if self._state != state:
                 # The answer has begun with what stood before, so this is no marker any more.
-                self._held = held[found.start :]
+                text, at = marker + text[at:], 0
                 continue
-            self._held = held[found.end :]
-            self._pass(self._ways[self._state][found.number], chunks)
-        safe = len(self._held) - beginning(self._held, self._texts())
-        safe_text, self._held = self._held[:safe], self._held[safe:]
-        self._take(safe_text, chunks)
+            self._pass(marker, chunks)
+            # The marker's own tokens are not shown; the last one may have more to it than the marker.
+            self._logprobs = self._logprobs[-1:] if at < len(text) else []
         if self._state in (THINKING, CALL, _FORCED):
             # Log probabilities are told of the answer only.
             self._logprobs.clear()
@@ -119,8 +123,7 @@ class Speech:
     def end(self) -> list[EngineChunk]:
         """What was held back and turned out to be plain text. Nothing may be received afterwards."""
         chunks: list[EngineChunk] = []
-        held, self._held = self._held, ""
-        self._take(held, chunks)
+        self._take(self._unread + self._scanner.flush(), chunks)
         if self._state == CALL:
             self._close_call("")
         elif self._state == _FORCED:
@@ -130,8 +133,9 @@ class Speech:
             self._show(self._gap, chunks)
         return chunks
 
-    def _texts(self) -> list[str]:
-        return [text for text, _ in self._ways.get(self._state, ())]
+    @property
+    def _scanner(self) -> MarkerScanner:
+        return self._scanners.get(self._state, self._unmarked)
 
     def _take(self, text: str, chunks: list[EngineChunk]) -> None:
         """A text without markers, for what the state says it is."""
@@ -164,6 +168,8 @@ class Speech:
                 return
         self._kept.append(text)
         if self._state == _OPEN and text.strip():
+            # Text held back has other markers now.
+            self._unread = self._scanner.flush()
             self._state = _GUIDED
         if self._called:
             return
@@ -177,23 +183,21 @@ class Speech:
             chunks.append(TextChunk(text, tuple(self._logprobs)))
             self._logprobs.clear()
 
-    def _pass(self, marker: Marker, chunks: list[EngineChunk]) -> None:
+    def _pass(self, marker: str, chunks: list[EngineChunk]) -> None:
         """A marker says what the text after it is."""
-        text, then = marker
+        then = self._ways[self._state][marker]
         if self._state == CALL:
-            self._close_call(text)
+            self._close_call(marker)
         if then == CALL:
-            self._opened_by, self._called = text, True
+            self._opened_by, self._called = marker, True
         elif then == THINKING != self._state:
             self._begin_thought(chunks)
         if self._state == THINKING != then or then == CALL:
             self._gap = ""
-        # The marker's own tokens are not shown; the last one may have more to it than the marker.
-        self._logprobs = self._logprobs[-1:] if self._held else []
         self._state = then
 
     def _begin_thought(self, chunks: list[EngineChunk]) -> None:
-        if "".join(self._kept).strip():
+        if any(map(str.strip, self._kept)):
             if not self._called:
                 self._show(self._gap, chunks)
         else:
@@ -211,18 +215,23 @@ class Speech:
             self._kept.append(f"{self._opened_by}{said}{closed_by}")
 
 
-def _ways(markers: Markers, stop: Sequence[str], home: str, *, calls: bool) -> dict[str, tuple[Marker, ...]]:
-    """The markers that count in a turn whose answer is `home`."""
-    stops = tuple((text, _STOPPED) for text in stop if text)
+def _ways(markers: Markers, stop: Sequence[str], home: str, *, calls: bool) -> dict[str, dict[str, str]]:
+    """The markers that count in a turn whose answer is `home`, each with what the text after it is."""
+    stops = dict.fromkeys(filter(None, stop), _STOPPED)
     if home != ANSWER:
-        thinking = markers.get(THINKING, ())
-        return {
-            THINKING: tuple(
-                (text, home if then == ANSWER else then) for text, then in thinking if then != CALL
-            ),
-            _GUIDED: stops,
-            _FORCED: (),
-            _OPEN: ((DEFAULT_CALL[0], _FORCED), *stops),
-        }
-    ways = {state: tuple(way for way in found if calls or way[1] != CALL) for state, found in markers.items()}
-    return {state: found if state in (THINKING, CALL) else found + stops for state, found in ways.items()}
+        thinking = [
+            (text, home if then == ANSWER else then)
+            for text, then in markers.get(THINKING, ())
+            if then != CALL
+        ]
+        opening = {**stops, DEFAULT_CALL[0]: _FORCED}
+        return {THINKING: _first_wins(thinking), _GUIDED: stops, _FORCED: {}, _OPEN: opening}
+    ways = {
+        state: _first_wins([way for way in found if calls or way[1] != CALL])
+        for state, found in markers.items()
+    }
+    return {state: way if state in (THINKING, CALL) else {**stops, **way} for state, way in ways.items()}
+
+
+def _first_wins(ways: Sequence[Marker]) -> dict[str, str]:
+    return dict(reversed(ways))

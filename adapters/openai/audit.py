@@ -4,43 +4,26 @@ Times are ISO 8601 in UTC. `content` says whether what was said is `shown`, `wit
 `expired`; what is not shown is null, never empty.
 """
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from turnlog.adapters.openai.events import event_object
+from turnlog.adapters.openai.events import event_object, time_text
 from turnlog.adapters.openai.response import response_object
-from turnlog.domain.audit.rows import AuditRow
-from turnlog.domain.events import (
-    ItemExtended,
-    ItemOpened,
-    ReasoningDropped,
-    Recorded,
-    ResponseCreated,
-    TurnFailed,
-    TurnPersisted,
-)
+from turnlog.domain.audit.compare import FORM, Comparison
+from turnlog.domain.audit.failures import failure
+from turnlog.domain.audit.views import Conversation, Line, RowView, TurnView, state_times
+from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.messages import Message
-from turnlog.domain.response import Response
-from turnlog.domain.tokens import TokenIds
 
 Json = dict[str, Any]
 
-SHOWN = "shown"
-
 _ASKED = (
     "instructions",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-    "reasoning",
-    "truncation",
-    "max_tool_calls",
+    *FORM,
     "prompt_cache_key",
     "safety_identifier",
     "service_tier",
@@ -49,8 +32,9 @@ _ASKED = (
 )
 
 
-def row_object(row: AuditRow, content: str) -> Json:
+def row_object(view: RowView) -> Json:
     """What a list shows of a response. The names of tools that were called are content."""
+    row = view.row
     return {
         "id": row.response_id,
         "object": "audit.response",
@@ -68,9 +52,9 @@ def row_object(row: AuditRow, content: str) -> Json:
         "expires": time_text(row.expires_at * 1000),
         "latency_ms": row.latency_ms,
         "usage": {**asdict(row.usage), "total_tokens": row.usage.total_tokens} if row.usage else None,
-        "tools": list(row.tools) if content == SHOWN else None,
+        "tools": list(row.tools) if view.content == "shown" else None,
         "events": row.last_version,
-        "content": content,
+        "content": view.content,
     }
 
 
@@ -87,17 +71,15 @@ def page_object(rows: Sequence[Json], *, has_more: bool) -> Json:
 # ── a turn ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def turn_object(row: Json, response: Response, events: Sequence[Recorded]) -> Json:
-    """The row of a turn with its state times, what was asked, how it ran and what it answered.
-
-    What was said is null unless the row says that content is shown.
-    """
-    shown = row["content"] == SHOWN
+def turn_object(view: TurnView) -> Json:
+    """The row of a turn with its state times, what was asked, how it ran and what it answered."""
+    shown = view.content == "shown"
+    response, failed = view.response, failure(view.response)
     started, ended = response.started, response.ended
     return {
-        **row,
+        **row_object(view),
         "object": "audit.turn",
-        "times": state_times(response, events),
+        "times": {state: time_text(at_ms) for state, at_ms in state_times(response, view.events).items()},
         "request": request_object(response.created, shown=shown),
         "response": response_object(response) if shown else None,
         "engine": {
@@ -111,29 +93,18 @@ def turn_object(row: Json, response: Response, events: Sequence[Recorded]) -> Js
         },
         "timing": asdict(ended.timing) if ended else None,
         # A turn that runs is told as far as it is stored.
-        "stored": {"events": len(events), "ended": ended is not None},
+        "stored": {"events": len(view.events), "ended": ended is not None},
+        "prompt": _prompt_object(view),
+        "seen": view.seen
+        and {
+            "messages": [message_object(message) for message in view.seen.messages],
+            "left_out_messages": view.seen.left_out,
+            "missing_previous_response_id": view.seen.missing,
+        },
+        "failure": failed and asdict(failed),
+        "attempts": [row_object(each) for each in view.attempts],
+        "replays": [row_object(each) for each in view.replays],
     }
-
-
-def state_times(response: Response, events: Iterable[Recorded]) -> Json:
-    """When the turn reached each state; null for those it has not reached, or of which that is not known."""
-    started, ended = response.started, response.ended
-    first_ms = ended.timing.first_token_ms if ended else None
-    if started and first_ms is not None:
-        first = started.at_ms + round(first_ms)
-    else:
-        first = _first(events, (ItemOpened, ItemExtended, ReasoningDropped)) or 0
-    return {
-        "created": time_text(response.created.at_ms),
-        "started": time_text(started.at_ms if started else None),
-        "first_token": time_text(first or None),
-        "ended": time_text(ended.at_ms if ended else None),
-        "persisted": time_text(_first(events, (TurnPersisted,))),
-    }
-
-
-def _first(events: Iterable[Recorded], kinds: tuple[type, ...]) -> int | None:
-    return next((each.event.at_ms for each in events if isinstance(each.event, kinds)), None)
 
 
 def request_object(created: ResponseCreated, *, shown: bool) -> Json:
@@ -164,60 +135,41 @@ def message_object(message: Message) -> Json:
     return told
 
 
-def seen_object(messages: Iterable[Message], *, left_out: int, missing: str | None) -> Json:
-    """What the model saw; `missing` is the earlier response of the conversation that is gone."""
-    return {
-        "messages": [message_object(message) for message in messages],
-        "left_out_messages": left_out,
-        "missing_previous_response_id": missing,
-    }
-
-
-def prompt_object(response: Response) -> Json | None:
-    """The prompt's size and hash; null if the turn never reached the engine."""
-    if response.started is None:
+def _prompt_object(view: TurnView) -> Json | None:
+    """The prompt's size and hash, and its ids if they were asked for; null if the engine never got it."""
+    if view.response.started is None:
         return None
-    prompt = response.started.prompt
-    return {"tokens": prompt.tokens, "sha256": prompt.digest or None}
-
-
-def prompt_ids_object(ids: TokenIds | None, problem: str | None) -> Json:
-    """The prompt's ids, or why they cannot be told."""
-    return {"ids": None if ids is None else list(ids), "ids_problem": problem}
-
-
-def failure_object(failed: TurnFailed, happened: str, advice: str) -> Json:
-    """Why a turn failed: the reason, what the engine or the server said, and both in plain words."""
-    return {"reason": failed.reason, "message": failed.message, "happened": happened, "advice": advice}
+    prompt, ids = view.response.started.prompt, view.prompt_ids
+    known = {"tokens": prompt.tokens, "sha256": prompt.digest or None}
+    return {**known, "ids": ids.ids, "ids_problem": ids.problem} if ids else known
 
 
 # ── around it ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def timeline_object(response_id: str, events: Sequence[Recorded], content: str) -> Json:
+def timeline_object(view: RowView, events: Sequence[Recorded]) -> Json:
     """The stored events of a response, each with the milliseconds since the first."""
     return {
         "object": "list",
-        "id": response_id,
-        "content": content,
+        "id": view.row.response_id,
+        "content": view.content,
         "data": [
             {**event_object(each), "after_ms": each.event.at_ms - events[0].event.at_ms} for each in events
         ],
     }
 
 
-def node_object(row: Json, kind: str, depth: int, said: tuple[str, str] | None) -> Json:
-    """A response in its conversation; `asked` and `answered` are null if they are not told."""
-    asked, answered = said or (None, None)
-    return {**row, "kind": kind, "depth": depth, "asked": asked, "answered": answered}
+def conversation_object(conversation: Conversation) -> Json:
+    """A conversation as a list in the order to read it, from which `depth` and `kind` make a tree."""
+    return page_object([line_object(line) for line in conversation.lines], has_more=conversation.cut)
 
 
-def time_text(at_ms: int | None) -> str | None:
-    """A time in ISO 8601, UTC, to the millisecond."""
-    if at_ms is None:
-        return None
-    try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (ValueError, OverflowError):  # a retention of ten thousand years
-        return None
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def line_object(line: Line) -> Json:
+    """A response in its conversation; `asked` and `answered` are null if they are not shown."""
+    said = asdict(line.exchange) if line.exchange else {"asked": None, "answered": None}
+    return {**row_object(line), "kind": line.kind, "depth": line.depth, **said}
+
+
+def comparison_object(comparison: Comparison) -> Json:
+    """Two turns beside each other."""
+    return {"object": "audit.comparison", **msgspec.to_builtins(comparison)}

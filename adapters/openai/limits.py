@@ -1,22 +1,37 @@
-"""What a request may cost: the bounds of a body, most of them settings, and the refusals that name them.
+"""What a request may cost: the bounds of a body, most of them settings, and the refusals that name them."""
 
-The document at `GET /openapi.json` is made from the same numbers.
-"""
-
+from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from turnlog.adapters.openai.forms import (
+    METADATA_KEY_CHARACTERS,
+    METADATA_PAIRS,
+    METADATA_VALUE_CHARACTERS,
+    FunctionTool,
+    Item,
+    JsonSchemaFormat,
+    RequestBody,
+    Tool,
+)
+from turnlog.adapters.openai.typed import fields, out_of_range
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.schemas import check_schema
 
-METADATA_PAIRS = 16
-METADATA_KEY_CHARACTERS = 64
-METADATA_VALUE_CHARACTERS = 512
-"""As OpenAI documents them. A value that is no string counts by its JSON."""
+Json = dict[str, Any]
 
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
+_BOUNDS = {"maxLength", "maxItems", "maximum"}
+_SIZES = {
+    str: ("characters", "string_above_max_length"),
+    list: ("entries", "array_above_max_length"),
+    dict: ("pairs", "object_above_max_properties"),
+}
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
@@ -36,38 +51,94 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     stops: int = 16
     stop_chars: int = 256
 
-    def check_name(self, given: object, field: str, *, param: str | None = None) -> None:
-        """Refuse a string that is longer than a name may be; what is no string is not judged here."""
-        if isinstance(given, str):
-            check_length(given, self.name_chars, field, param=param)
 
+def check_limits(
+    body: RequestBody,
+    items: Mapping[str, Item],
+    tools: Mapping[str, Tool],
+    retry_keys: Mapping[str, str],
+    limits: RequestLimits,
+) -> None:
+    """Refuse whatever is longer than it has any reason to be.
 
-def check_length(given: str, most: int, field: str, *, param: str | None = None) -> None:
-    """Refuse a string that is too long.
+    Args:
+        items: the input items by their place, such as "input[0]".
+        tools: all tools by their place, members of namespaces included.
 
     Raises:
-        InvalidRequestError: it is; `param` is the field unless another is given.
+        InvalidRequestError: a bound is broken; the sentence names it, and `param` the field.
     """
+    _check_form(body, "", limits)
+    for name, key in retry_keys.items():
+        _check_size(key, limits.name_chars, name)
+    metadata = body.metadata or {}
+    _check_size(metadata, METADATA_PAIRS, "metadata")
+    for key, value in metadata.items():
+        _check_size(key, METADATA_KEY_CHARACTERS, "a key of metadata", param="metadata")
+        # Values other than strings were always taken; the retention is one (R-020, R-023).
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        _check_size(text, METADATA_VALUE_CHARACTERS, f"metadata.{key}", param=f"metadata.{key}")
+    if isinstance(body.tool_choice, dict) and isinstance(allowed := body.tool_choice.get("tools"), list):
+        _check_size(allowed, limits.tools, "tool_choice.tools", param="tool_choice")
+    if body.text and isinstance(text_format := body.text.format, JsonSchemaFormat):
+        _check_form(text_format, "text.format", limits)
+        _check_schema(text_format.schema, "text.format.schema", limits, param="text.format")
+    for place, item in items.items():
+        _check_form(item, place, limits)
+    _check_size(list(tools), limits.tools, "tools")
+    for place, tool in tools.items():
+        _check_form(tool, place, limits)
+        if isinstance(tool, FunctionTool) and tool.parameters is not None:
+            what = f"The parameters schema of the tool '{tool.name}'"
+            _check_schema(tool.parameters, what, limits, param="tools")
+
+
+def _check_form(form: Struct, place: str, limits: RequestLimits) -> None:
+    """Check the fields of a form against the bounds that stand beside them."""
+    for name, schemas in _bounded(type(form)):
+        value = getattr(form, name)
+        if value is not None:
+            _check_value(value, schemas, f"{place}.{name}".removeprefix("."), limits)
+
+
+@cache
+def _bounded(form: type[Struct]) -> list[tuple[str, list[Json]]]:
+    """The fields that have bounds, with the schemas in which these stand."""
+    bounded = {
+        name: [schema for schema in field.schemas if _BOUNDS & schema.keys()]
+        for name, field in fields(form).items()
+    }
+    return [(name, schemas) for name, schemas in bounded.items() if schemas]
+
+
+def _check_value(value: Any, schemas: Iterable[Json], place: str, limits: RequestLimits) -> None:
+    for schema in schemas:
+        if isinstance(value, str) and "maxLength" in schema:
+            _check_size(value, getattr(limits, schema["maxLength"]), place)
+        elif isinstance(value, list) and "maxItems" in schema:
+            _check_size(value, getattr(limits, schema["maxItems"]), place)
+            entry = schema.get("items", {})
+            for index, each in enumerate(value if _BOUNDS & entry.keys() else ()):
+                _check_value(each, (entry,), f"{place}[{index}]", limits)
+        elif isinstance(value, int) and value > schema.get("maximum", value):
+            raise out_of_range(place, schema)
+
+
+def _check_size(given: str | list[Any] | Json, most: int, place: str, *, param: str | None = None) -> None:
     if len(given) > most:
+        unit, code = _SIZES[type(given)]
         raise InvalidRequestError(
-            f"{field} has {len(given)} characters; at most {most} are allowed",
-            param=param or field,
-            code="string_above_max_length",
+            f"{place} has {len(given)} {unit}; at most {most} are allowed",
+            param=param or place.partition("[")[0],
+            code=code,
         )
 
 
-def check_count(given: list[Any], most: int, field: str, *, param: str | None = None) -> None:
-    """Refuse a list that is too long.
+def _check_schema(schema: Json, what: str, limits: RequestLimits, *, param: str) -> None:
+    check_schema(schema, what, most_bytes=limits.schema_bytes, most_levels=limits.schema_depth, param=param)
 
-    Raises:
-        InvalidRequestError: it is; `param` is the field unless another is given.
-    """
-    if len(given) > most:
-        raise InvalidRequestError(
-            f"{field} has {len(given)} entries; at most {most} are allowed",
-            param=param or field,
-            code="array_above_max_length",
-        )
+
+# ── JSON, by its bytes ────────────────────────────────────────────────────────────────────────────
 
 
 def check_json(body: bytes, limits: RequestLimits) -> None:

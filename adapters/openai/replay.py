@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from turnlog.domain.audit.check import Token, Verdict
+
 Json = dict[str, Any]
 
 
@@ -26,35 +28,24 @@ class ReplayBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     yields: bool = False
 
 
-def verdict_object(
-    *,
-    original: str,
-    replay: str,
-    compared: str,
-    identical: bool,
-    same_prompt: bool,
-    alone: bool,
-    difference: tuple[int, Any, Any] | None,
-) -> Json:
+def verdict_object(verdict: Verdict) -> Json:
     """What a check found; the difference is the first place where the answers are not the same."""
-    first = None
-    if difference:
-        index, said, said_again = difference
-        first = {"index": index, "original": _place(said), "replay": _place(said_again)}
+    first = verdict.difference
     return {
         "object": "replay.check",
-        "original": original,
-        "replay": replay,
-        "identical": identical,
-        "compared": compared,
-        "same_prompt": same_prompt,
-        "alone": alone,
-        "first_difference": first,
+        "original": verdict.original,
+        "replay": verdict.replay,
+        "identical": verdict.identical,
+        "compared": verdict.compared,
+        "same_prompt": verdict.same_prompt,
+        "alone": verdict.alone,
+        "first_difference": first
+        and {"index": first.at, "original": _place(first.original), "replay": _place(first.replay)},
     }
 
 
-def _place(what: Any) -> Json | None:
+def _place(said: Token | str | None) -> Json | None:
     """A token with its text, or a piece of text; None where an answer had ended."""
-    if what is None:
-        return None
-    return {"text": what} if isinstance(what, str) else {"token": what[0], "text": what[1]}
+    if isinstance(said, Token):
+        return {"token": said.id, "text": said.text}
+    return None if said is None else {"text": said}

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from turnlog.app.audit.times import read_time
-from turnlog.domain.audit.rows import AuditFilter
-from turnlog.domain.errors import ForbiddenError, InvalidRequestError
-from turnlog.domain.owners import Caller
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.errors import InvalidRequestError
 
 _TIMES = {"since": "since_ms", "until": "until_ms"}
 _WORDS = ("state", "status", "reason", "model", "owner", "chain", "tool", "q", "replay_of", "after", "order")
@@ -15,8 +14,6 @@ _METADATA = "metadata."
 
 NAMES = (*_TIMES, *_WORDS, *_NUMBERS, "metadata.KEY")
 """What there is to ask for."""
-
-_FAILED = {"status": ("failed", "cancelled"), "state": ("failed",)}
 
 
 def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter:
@@ -47,23 +44,6 @@ def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter
     return AuditFilter(
         **{_TIMES.get(name, name): value for name, value in conditions.items()}, metadata=metadata
     )
-
-
-def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
-    """Refuse conditions on content that the caller may not read: whether it is met would tell of it.
-
-    Raises:
-        ForbiddenError: the filter looks into what was said in turns of which the caller sees metadata only.
-    """
-    only_failed = wanted.reason is not None or any(
-        getattr(wanted, name) in words for name, words in _FAILED.items()
-    )
-    looks_inside = wanted.q is not None or wanted.tool is not None or bool(wanted.metadata)
-    if looks_inside and not caller.reads_content(failed=only_failed):
-        raise ForbiddenError(
-            "q, tool and metadata look into what was said, which takes the role auditor; "
-            "an operator may ask them of failed turns: add status=failed."
-        )
 
 
 def _number(name: str, text: str) -> int:

@@ -31,11 +31,3 @@ def read_time(name: str, text: str, *, now_ms: int) -> int:
     except ValueError:
         raise InvalidRequestError(f"{name} is no time; write one {EXAMPLES}.", param=name) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def ago(seconds: float) -> str:
-    """How long ago that was, in its largest unit."""
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length_s:
-            return f"{seconds // length_s:.0f} {unit} ago"
-    return f"{max(seconds, 0):.0f} s ago"

@@ -4,17 +4,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.text import Text
 
-from turnlog.app.audit.reading import Conversation, Line
-from turnlog.app.audit.times import ago
-from turnlog.app.cli.common import db_option, err, out
-from turnlog.app.cli.opened import opened
-from turnlog.app.cli.printing import printable
-from turnlog.app.cli.styles import indented, shortened, status_text
-from turnlog.app.http.audited import told_conversation
+from turnlog.adapters.openai.audit import line_object
+from turnlog.app.cli.console import err, out, print_json
+from turnlog.app.cli.log_file import opened
+from turnlog.app.cli.options import db_option
+from turnlog.app.cli.printing import ago, indented, printable, shortened, status_text
 from turnlog.domain.audit.trees import Kind
+from turnlog.domain.audit.views import Conversation, Line
 from turnlog.domain.owners import LOCAL
 
 _MARKS: dict[Kind, str] = {
@@ -48,19 +46,18 @@ def show_chain(response_id: str, db: str | None, *, full: bool, as_json: bool) -
         conversation = log.ask(log.audit.conversation(whole_id, LOCAL))
         now_ms = log.audit.clock.now_ms()
     if as_json:
-        for node in told_conversation(conversation)["data"]:
-            click.echo(msgspec.json.encode(node))
+        print_json(*map(line_object, conversation.lines))
         return
-    out.print(_counted(conversation), style="dim", highlight=False)
+    out.print(_counted(conversation), style="dim")
     for line in conversation.lines:
         for text in _told(line, now_ms, asked_for=whole_id, full=full):
-            out.print(text, highlight=False)
+            out.print(text)
     if conversation.cut:
-        err.print("The conversation is longer; the rest is not shown.", highlight=False)
+        err.print("The conversation is longer; the rest is not shown.")
 
 
 def _counted(conversation: Conversation) -> str:
-    kinds = Counter(line.node.kind for line in conversation.lines)
+    kinds = Counter(line.kind for line in conversation.lines)
     count = kinds["start"] + kinds["continuation"]
     turns = f"{count} turn{'s' * (count != 1)}"
     aside = [f"{kinds[kind]} {names[kinds[kind] != 1]}" for kind, names in _NAMES.items() if kind in kinds]
@@ -68,11 +65,11 @@ def _counted(conversation: Conversation) -> str:
 
 
 def _told(line: Line, now_ms: int, *, asked_for: str, full: bool) -> Iterator[Text]:
-    row, depth = line.node.row, 2 * line.node.depth
+    row, depth = line.row, 2 * line.depth
     here = "bold" if row.response_id == asked_for else ""
     yield Text.assemble(
         " " * depth,
-        (_MARKS[line.node.kind], "cyan"),
+        (_MARKS[line.kind], "cyan"),
         " ",
         (row.response_id, here),
         f"  {ago((now_ms - row.created_ms) / 1000)}  ",
@@ -80,7 +77,7 @@ def _told(line: Line, now_ms: int, *, asked_for: str, full: bool) -> Iterator[Te
     )
     if line.content == "expired":
         yield Text(" " * (depth + 4) + "what was said is removed: it has expired", style="dim")
-    elif line.said:
-        for said, style in ((line.said.asked, "bold"), (line.said.answered, "")):
+    elif line.exchange:
+        for said, style in ((line.exchange.asked, "bold"), (line.exchange.answered, "")):
             text = said if full else shortened(said, _SHORT)
             yield Text(indented(printable(text), depth + 4), style=style)

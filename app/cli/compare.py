@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from turnlog.app.cli.common import db_option, out
-from turnlog.app.cli.opened import opened
-from turnlog.app.cli.printing import printable
-from turnlog.app.cli.styles import duration, shortened
-from turnlog.domain.audit.compare import Comparison, Ended, TextDifference, comparison_object
+from turnlog.adapters.openai.audit import comparison_object
+from turnlog.app.cli.console import out, print_json
+from turnlog.app.cli.log_file import opened
+from turnlog.app.cli.options import db_option
+from turnlog.app.cli.printing import duration, plain_table, printable, shortened
+from turnlog.domain.audit.compare import Comparison, Ended, TextDifference
 from turnlog.domain.owners import LOCAL
 
 _SAME = {True: ("the same", "green"), False: ("different", "yellow"), None: ("not known", "dim")}
@@ -34,15 +34,15 @@ def compare_turns(a: str, b: str, db: str | None, *, as_json: bool) -> None:
     with opened(db) as log:
         comparison = log.ask(log.audit.compare(log.whole_id(a), log.whole_id(b), LOCAL))
     if as_json:
-        click.echo(msgspec.json.encode(comparison_object(comparison)))
+        print_json(comparison_object(comparison))
         return
     out.print(_side_by_side(comparison))
     for line in _differences(comparison):
-        out.print(line, highlight=False)
+        out.print(line)
 
 
 def _side_by_side(found: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     table.add_column("", style="dim", no_wrap=True)
     for side in ("a", "b"):
         table.add_column(side, overflow="fold")

@@ -6,12 +6,10 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import click
-import msgspec
 from rich.progress import track
 
-from turnlog.app.cli.common import err, out
-from turnlog.app.cli.replayed import WELL, Replayed, replay_body, replayed
+from turnlog.app.cli.console import err, out, print_json
+from turnlog.app.cli.rerun import WELL, Replayed, replay_body, replayed
 from turnlog.app.cli.server import Server, ServerRefusedError
 
 Json = dict[str, Any]
@@ -32,7 +30,7 @@ def replay_failed(server: Server, options: Json) -> bool:
     done = list(track(_replay_all(server, wanted, body), "replaying", len(wanted), console=err))
     if not options["as_json"]:
         well = sum(one.went_well for one in done)
-        out.print(f"{len(done)} replayed: {well} ended well, {len(done) - well} did not", highlight=False)
+        out.print(f"{len(done)} replayed: {well} ended well, {len(done) - well} did not")
     for one in done:
         _tell(one, as_json=options["as_json"])
     return all(one.went_well for one in done)
@@ -83,19 +81,18 @@ def _capacity(server: Server, model: str) -> int:
 
 
 def _list(rows: Sequence[Json], *, as_json: bool) -> None:
+    if as_json:
+        print_json(*rows)
+        return
     for row in rows:
-        if as_json:
-            click.echo(msgspec.json.encode(row))
-        else:
-            out.print(f"{row['id']}  {row['model']}  {row['reason']}", highlight=False)
-    if not as_json:
-        out.print(f"{len(rows)} failed and not brought back", highlight=False)
+        out.print(f"{row['id']}  {row['model']}  {row['reason']}")
+    out.print(f"{len(rows)} failed and not brought back")
 
 
 def _tell(one: Replayed, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(one))
+        print_json(one)
     else:
         style = "green" if one.went_well else "red"
         what = f"{one.replay or 'not started':37}  [{style}]{one.status}[/]"
-        out.print(f"{one.original}  {what}  {one.message or ''}", highlight=False)
+        out.print(f"{one.original}  {what}  {one.message or ''}")

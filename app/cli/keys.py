@@ -4,13 +4,13 @@ import time
 from datetime import UTC, datetime
 
 import click
-import msgspec
 from msgspec.structs import asdict
 from rich.table import Table
 
 from turnlog.adapters.keys import Key, KeyFile
-from turnlog.app.audit.times import ago
-from turnlog.app.cli.common import db_option, err, out, refusing, settings
+from turnlog.app.cli.console import err, out, print_json, refusing
+from turnlog.app.cli.options import db_option, json_option, settings
+from turnlog.app.cli.printing import ago, plain_table
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import NotFoundError
@@ -38,15 +38,15 @@ def add_key(owner: str, role: str, db: str | None) -> None:
         file = _file(db)
         first = not file.read()
         key, text = file.add(owner, Role(role), now_s=int(time.time()))
-    err.print(f"{key.id} lets {key.owner} in as {key.role}. It is shown this once:", highlight=False)
+    err.print(f"{key.id} lets {key.owner} in as {key.role}. It is shown this once:")
     click.echo(text)
     if first:
-        err.print(_FIRST, highlight=False)
+        err.print(_FIRST)
 
 
 @keys.command("list")
 @db_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 def list_keys(db: str | None, *, as_json: bool) -> None:
     """List the keys: whose they are and what they are for, not the keys themselves."""
     with refusing():
@@ -54,11 +54,11 @@ def list_keys(db: str | None, *, as_json: bool) -> None:
     if as_json:
         for key in kept or ():
             shown = {name: value for name, value in asdict(key).items() if name != "sha256"}
-            click.echo(msgspec.json.encode(shown))
+            print_json(shown)
     elif kept:
         out.print(_table(kept))
     else:
-        err.print(_NO_KEYS if kept is None else _NONE_LEFT, highlight=False)
+        err.print(_NO_KEYS if kept is None else _NONE_LEFT)
 
 
 @keys.command("revoke")
@@ -72,12 +72,11 @@ def revoke_key(key_id: str, db: str | None) -> None:
         if owned:
             raise NotFoundError(f"'{key_id}' is an owner with the keys {', '.join(owned)}; revoke them by id")
         key, left = file.revoke(key_id)
-    out.print(f"{key.id} of {key.owner} ({key.role}) is revoked", highlight=False)
+    out.print(f"{key.id} of {key.owner} ({key.role}) is revoked")
     if not left:
-        err.print(_NONE_LEFT, highlight=False)
+        err.print(_NONE_LEFT)
         err.print(
             f"To serve yourself alone again, without keys: stop the server and remove {file.path}",
-            highlight=False,
         )
 
 
@@ -104,7 +103,7 @@ def _file(db: str | None) -> KeyFile:
 
 
 def _table(kept: tuple[Key, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     for title in ("key", "owner", "role", "made"):
         table.add_column(title, no_wrap=True)
     now = datetime.now(UTC)

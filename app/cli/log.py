@@ -1,23 +1,20 @@
 """`turnlog log`: one turn, what happened in it and, if it failed, why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
-import msgspec
 from rich.text import Text
 
 from turnlog.adapters.openai.events import event_object
-from turnlog.app.audit.reading import SeenRow, Turn
-from turnlog.app.audit.times import ago
-from turnlog.app.cli.common import db_option, out
-from turnlog.app.cli.opened import opened
-from turnlog.app.cli.printing import printable
-from turnlog.app.cli.styles import duration, indented, status_text
+from turnlog.app.cli.console import out, print_json
+from turnlog.app.cli.log_file import opened
+from turnlog.app.cli.options import db_option
+from turnlog.app.cli.printing import ago, duration, indented, printable, status_text
 from turnlog.app.cli.timeline import timeline
-from turnlog.domain.audit.failures import FAILURES
+from turnlog.domain.audit.failures import failure
 from turnlog.domain.audit.rows import AuditRow
-from turnlog.domain.events import TurnFailed
+from turnlog.domain.audit.views import RowView, TurnView
 from turnlog.domain.messages import Message
 from turnlog.domain.owners import LOCAL
 
@@ -37,22 +34,21 @@ def show_log(response_id: str, db: str | None, *, seen: bool, as_json: bool) -> 
         turn = log.ask(log.audit.turn(log.whole_id(response_id), LOCAL))
         now_ms = log.audit.clock.now_ms()
     if as_json:
-        for recorded in turn.events:
-            click.echo(msgspec.json.encode(event_object(recorded)))
+        print_json(*map(event_object, turn.events))
         return
     for line in heading(turn, now_ms):
-        out.print(line, highlight=False)
+        out.print(line)
     out.print()
     out.print(timeline(turn.events))
     if seen:
         out.print()
         for line in seen_lines(turn):
-            out.print(line, highlight=False)
+            out.print(line)
     for line in failure_lines(turn):
-        out.print(line, highlight=False)
+        out.print(line)
 
 
-def heading(turn: Turn, now_ms: int) -> Iterator[Text]:
+def heading(turn: TurnView, now_ms: int) -> Iterator[Text]:
     """What there is to say of the turn as a whole."""
     row = turn.row
     yield Text.assemble((row.response_id, "bold"), "  ", status_text(row))
@@ -80,7 +76,7 @@ def heading(turn: Turn, now_ms: int) -> Iterator[Text]:
     yield from _expiry(row, now_ms)
 
 
-def _related(what: str, rows: list[SeenRow]) -> Iterator[Text]:
+def _related(what: str, rows: Sequence[RowView]) -> Iterator[Text]:
     for each in rows:
         yield Text.assemble(f"{what} {each.row.response_id}  ", status_text(each.row))
 
@@ -94,20 +90,19 @@ def _expiry(row: AuditRow, now_ms: int) -> Iterator[Text]:
         )
 
 
-def failure_lines(turn: Turn) -> Iterator[Text]:
+def failure_lines(turn: TurnView) -> Iterator[Text]:
     """Why the turn failed; nothing if it did not."""
-    failed = turn.response.ended
-    if not isinstance(failed, TurnFailed):
+    failed = failure(turn.response)
+    if failed is None:
         return
-    happened, advice = FAILURES[failed.reason]
     yield Text()
-    yield Text.assemble(("Why it failed: ", "bold red"), happened)
+    yield Text.assemble(("Why it failed: ", "bold red"), failed.happened)
     if failed.message:
         yield Text.assemble(("What was said: ", "bold"), printable(failed.message))
-    yield Text.assemble(("What to do:    ", "bold"), advice)
+    yield Text.assemble(("What to do:    ", "bold"), failed.advice)
 
 
-def seen_lines(turn: Turn) -> Iterator[Text]:
+def seen_lines(turn: TurnView) -> Iterator[Text]:
     """The messages that the model read."""
     if turn.seen is None:
         yield Text("What the model saw is gone.", style="yellow")

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import click
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from turnlog.adapters.openai.audit import row_object
 from turnlog.app.audit.filters import read_filter
-from turnlog.app.audit.times import EXAMPLES, ago
-from turnlog.app.cli.common import db_option, err, fail, out
-from turnlog.app.cli.opened import OpenedLog, opened
-from turnlog.app.cli.styles import duration, status_text
+from turnlog.app.audit.times import EXAMPLES
+from turnlog.app.cli.console import err, fail, out, print_json
+from turnlog.app.cli.log_file import OpenedLog, opened
+from turnlog.app.cli.options import db_option, json_option
+from turnlog.app.cli.printing import ago, duration, plain_table, status_text
 from turnlog.domain.audit.rows import ApiStatus, AuditRow
 from turnlog.domain.events import FailureReason
 from turnlog.domain.lifecycle import Status
@@ -22,7 +22,6 @@ from turnlog.domain.owners import LOCAL, LOCAL_OWNER
 _STATES = tuple(status.value for status in Status)
 _STATUSES = (*_STATES, *(word for word in get_args(ApiStatus) if word not in _STATES))
 _REASONS = get_args(FailureReason)
-
 
 NARROW_COLUMNS = 100
 """A terminal with fewer is shown less of each response, and all of its id."""
@@ -54,7 +53,7 @@ NARROW_COLUMNS = 100
 )
 @click.option("--after", metavar="ID", help="Go on after this response, the last of the page before.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
     """List responses that meet every condition, the newest first.
 
@@ -67,15 +66,14 @@ def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
         seen, has_more = log.ask(log.audit.find(wanted, LOCAL))
         now_ms = log.audit.clock.now_ms()
     if as_json:
-        for each in seen:
-            click.echo(msgspec.json.encode(row_object(each.row, each.content)))
+        print_json(*map(row_object, seen))
     elif seen:
         rows = [each.row for each in seen]
         out.print(response_table(rows, now_ms, narrow=out.width < NARROW_COLUMNS))
     else:
-        err.print("No response meets the conditions.", highlight=False)
+        err.print("No response meets the conditions.")
     if has_more and not as_json:
-        err.print(f"There are more: add --after {seen[-1].row.response_id}", highlight=False)
+        err.print(f"There are more: add --after {seen[-1].row.response_id}")
 
 
 def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -92,7 +90,8 @@ def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, 
             fail(f"--metadata is '{each}'; it must be KEY=VALUE.")
         yield f"metadata.{key}", value
     for name in ("chain", "replay_of", "after"):
-        options[name] = log.whole_id_if_given(options[name])
+        if options[name] is not None:
+            options[name] = log.whole_id(options[name])
     for name, value in options.items():
         if value is not None:
             yield name, str(value)
@@ -106,7 +105,7 @@ def response_table(rows: Iterable[AuditRow], now_ms: int, *, narrow: bool) -> Ta
     """
     rows = list(rows)
     owned = any(row.owner != LOCAL_OWNER for row in rows)
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     # An id that is cut is of no use to whoever copies it.
     table.add_column("response", no_wrap=True, min_width=37)
     for title in ("made", *(["owner"] if owned else []), "model", *([] if narrow else ["state"]), "ended as"):

@@ -5,19 +5,18 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import click
-import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from turnlog.app.cli.common import database, db_option, err, out, progress_bar, refusing, settings
+from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
+from turnlog.app.cli.options import database, db_option, json_option, settings
+from turnlog.app.cli.printing import plain_table
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
 
 Json = dict[str, Any]
 
 _STATE_STYLES = {"resident": "green", "loading": "yellow", "declared": "dim"}
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
 
 @click.group(invoke_without_command=True)
@@ -41,9 +40,7 @@ def models(context: click.Context, db: str | None, *, as_json: bool) -> None:
 @json_option
 def load_model(name: str, db: str | None, *, as_json: bool) -> None:
     """Load a declared model now, not at its first request."""
-    with _server(db) as server, _waiting(f"loading {name}"):
-        entry = server.post("/v1/models/load", {"name": name})
-    _show([entry], as_json=as_json)
+    _change("load", {"name": name}, db, as_json=as_json)
 
 
 @models.command("unload")
@@ -52,9 +49,7 @@ def load_model(name: str, db: str | None, *, as_json: bool) -> None:
 @json_option
 def unload_model(name: str, db: str | None, *, as_json: bool) -> None:
     """Free a model's memory; its next request loads it again."""
-    with _server(db) as server, _waiting(f"unloading {name}"):
-        entry = server.post("/v1/models/unload", {"name": name})
-    _show([entry], as_json=as_json)
+    _change("unload", {"name": name}, db, as_json=as_json)
 
 
 @models.command("swap")
@@ -67,9 +62,7 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
 
     TO is loaded first, if it must be. `swap NAME NAME` undoes it.
     """
-    with _server(db) as server, _waiting(f"swapping {name}"):
-        entry = server.post("/v1/models/swap", {"name": name, "to": to})
-    _show([entry], as_json=as_json)
+    _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
 
 @models.command("pull")
@@ -78,7 +71,7 @@ def pull_model(name: str) -> None:
     """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
         folder = pull_default_model(settings().cache, progress)
-    out.print(f"{name} is in {folder}", highlight=False)
+    out.print(f"{name} is in {folder}")
 
 
 @contextmanager
@@ -92,21 +85,24 @@ def _before_the_subcommand(option: str) -> Any:
     return context.parent and context.parent.params.get(option)
 
 
-def _waiting(what: str) -> Any:
-    return err.status(f"{what} …") if err.is_terminal else nullcontext()
+def _change(verb: str, body: Json, db: str | None, *, as_json: bool) -> None:
+    doing = {"load": "loading", "unload": "unloading", "swap": "swapping"}[verb]
+    waiting: Any = err.status(f"{doing} {body['name']} …") if err.is_terminal else nullcontext()
+    with _server(db) as server, waiting:
+        entry = server.post(f"/v1/models/{verb}", body)
+    _show([entry], as_json=as_json)
 
 
 def _show(entries: list[Json], *, as_json: bool) -> None:
     if as_json or _before_the_subcommand("as_json"):
-        for entry in entries:
-            click.echo(msgspec.json.encode(entry))
+        print_json(*entries)
     else:
         out.print(model_table(entries))
 
 
 def model_table(entries: list[Json]) -> Table:
     """Models as a table."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     for title in ("model", "state", "also called"):
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting"):

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from turnlog.app.cli.common import err
+from turnlog.app.cli.console import err
 from turnlog.app.cli.server import NoServerError, Server
 from turnlog.domain.errors import ResponsesError
 

@@ -1,4 +1,9 @@
-"""Text of strangers made fit for a terminal: nothing in it can move the cursor or turn the reading order."""
+"""How the commands write on a terminal: tables, states, times, and texts of strangers."""
+
+from rich.table import Table
+from rich.text import Text
+
+from turnlog.domain.audit.rows import AuditRow
 
 _PICTURES = 0x2400
 """Where Unicode has a picture for each control character."""
@@ -12,6 +17,53 @@ _SHOWN = {
 }
 
 
+_STATUS_STYLES = {
+    "queued": "cyan",
+    "in_progress": "yellow",
+    "completed": "green",
+    "incomplete": "yellow",
+    "failed": "bold red",
+    "cancelled": "red",
+}
+
+
 def printable(text: str) -> str:
-    """The text with every control character as something that can be seen."""
+    """The text with its control characters visible: none can move the cursor or turn the reading order."""
     return text.translate(_SHOWN)
+
+
+def shortened(text: str, width: int) -> str:
+    """The text in one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def indented(text: str, spaces: int) -> str:
+    """Every line of the text after so many spaces."""
+    return "\n".join(" " * spaces + line for line in text.splitlines())
+
+
+def plain_table() -> Table:
+    """A table without lines."""
+    return Table(box=None, pad_edge=False, header_style="dim")
+
+
+def status_text(row: AuditRow) -> Text:
+    """The API's status, and the reason of a failure."""
+    reason = f" ({row.reason})" if row.reason and row.reason != row.status else ""
+    return Text(row.status + reason, style=_STATUS_STYLES[row.status])
+
+
+def duration(milliseconds: float | None) -> str:
+    """How long something took; empty if that is not known."""
+    if milliseconds is None:
+        return ""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def ago(seconds: float) -> str:
+    """How long ago that was, in its largest unit."""
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{seconds // length_s:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} s ago"

@@ -4,13 +4,13 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 from rich.markup import escape
 
-from turnlog.app.cli.common import database, db_option, err, fail, out, refusing
+from turnlog.app.cli.console import err, fail, out, print_json, refusing
 from turnlog.app.cli.failed_turns import replay_failed
+from turnlog.app.cli.options import database, db_option
 from turnlog.app.cli.own_server import any_server
-from turnlog.app.cli.replayed import events, replay_body
+from turnlog.app.cli.rerun import replay_body, replay_events
 from turnlog.app.cli.server import Server
 
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ def _refuse_what_does_not_go_together(response_id: str | None, options: Json) ->
 def _check(server: Server, response_id: str, *, as_json: bool) -> None:
     verdict = server.post(f"/v1/responses/{response_id}/replay", {"kind": "check"})
     if as_json:
-        click.echo(msgspec.json.encode(verdict))
+        print_json(verdict)
         return
     difference = verdict["first_difference"]
     if verdict["identical"]:
@@ -111,9 +111,9 @@ def _check(server: Server, response_id: str, *, as_json: bool) -> None:
         out.print("  the model was given another prompt than at that time")
     if difference:
         unit = "token" if verdict["compared"] == "tokens" else "character"
-        out.print(f"  first at {unit} {difference['index']} (counted from 0):", highlight=False)
+        out.print(f"  first at {unit} {difference['index']} (counted from 0):")
         for which in ("original", "replay"):
-            out.print(f"    {which:8}  {_place(difference[which])}", highlight=False)
+            out.print(f"    {which:8}  {_place(difference[which])}")
     if not verdict["alone"]:
         out.print("  one of the two shared the engine with other turns, which can change the last bits")
 
@@ -131,16 +131,16 @@ def _run(server: Server, response_id: str, options: Json) -> bool:
     if options["tell"]:
         body["pace"] = options["pace"]
     response: Json = {}
-    for event in events(server.lines(f"/v1/responses/{response_id}/replay", body)):
+    for event in replay_events(server, response_id, body):
         if options["as_json"]:
-            click.echo(msgspec.json.encode(event))
+            print_json(event)
         elif event["type"] == "response.output_text.delta":
             click.echo(event["delta"], nl=False)
         response = event.get("response", response)
     if not options["as_json"]:
         click.echo()
         if error := response["error"]:
-            err.print(f"[red]failed:[/] {escape(error['message'])}", highlight=False)
+            err.print(f"[red]failed:[/] {escape(error['message'])}")
         told = "told again" if options["tell"] else f"a replay of {response_id}"
-        out.print(f"[dim]{response['id']} {response['status']}, {told}[/]", highlight=False)
+        out.print(f"[dim]{response['id']} {response['status']}, {told}[/]")
     return bool(options["tell"] or response["status"] != "failed")

@@ -10,7 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from turnlog.app.cli.common import db_option, out, progress_bar, refusing
+from turnlog.app.cli.console import out, progress_bar, refusing
+from turnlog.app.cli.options import db_option
 from turnlog.app.floors import check_floors
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
@@ -63,9 +64,10 @@ def preparing(settings: Settings) -> AbstractContextManager[Progress]:
 def announce(settings: Settings, address: str, models: list[str], *, keyed: bool) -> None:
     """Say where the server answers and give a line to try."""
     body = msgspec.json.encode({"model": models[0], "input": "What is the capital of France?"}).decode()
-    out.print(f"turnlog serves [bold]{', '.join(models)}[/] on [bold]{address}[/], log in {settings.db}")
+    served = f"turnlog serves [bold]{', '.join(models)}[/] on [bold]{address}[/], log in {settings.db}"
+    out.print(served, highlight=True)
     out.print("Try:")
-    out.print(f"  curl {address}/v1/responses -H 'Content-Type: application/json' \\", highlight=False)
+    out.print(f"  curl {address}/v1/responses -H 'Content-Type: application/json' \\")
     if keyed:
-        out.print("    -H 'Authorization: Bearer KEY' \\", highlight=False)
-    out.print(f"    -d '{body}'", highlight=False, markup=False)
+        out.print("    -H 'Authorization: Bearer KEY' \\")
+    out.print(f"    -d '{body}'", markup=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from turnlog.app.cli.printing import printable
+from turnlog.app.cli.printing import plain_table, printable, shortened
 from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
@@ -37,7 +37,7 @@ _COLOURS = {
 
 def timeline(events: Sequence[Recorded]) -> Table:
     """The story of one response; the state column says where each event has led."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = plain_table()
     table.add_column("#", justify="right", style="dim")
     table.add_column("time", justify="right", style="dim", no_wrap=True)
     table.add_column("state", no_wrap=True)
@@ -101,6 +101,5 @@ def _kind(item: Item) -> str:
             return "a message"
 
 
-def _short(text: str, width: int = 100) -> str:
-    line = " ".join(text.split())
-    return f"“{line if len(line) <= width else line[: width - 1] + '…'}”"
+def _short(text: str) -> str:
+    return f"“{shortened(text, 100)}”"

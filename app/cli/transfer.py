@@ -12,8 +12,9 @@ import click
 from turnlog.adapters.eventstore.importing import import_events
 from turnlog.adapters.eventstore.resuming import Reached, reached
 from turnlog.app.audit.times import EXAMPLES, read_time
-from turnlog.app.cli.common import database, db_option, err, fail, out, progress_bar, refusing
-from turnlog.app.cli.opened import opened, with_the_server_stopped
+from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
+from turnlog.app.cli.log_file import opened, with_the_server_stopped
+from turnlog.app.cli.options import database, db_option
 from turnlog.domain.errors import ResponsesError, StorageError
 from turnlog.domain.ports import LogPass
 
@@ -53,11 +54,11 @@ def export_log(target: str, since: str | None, until: str | None, db: str | None
         begin = log.audit.log.export
         with closing(begin(after=after, since_ms=since_ms or None, until_ms=until_ms or None)) as told:
             if begun and not told.total and begun.complete:
-                out.print(f"{target} has everything already", highlight=False)
+                out.print(f"{target} has everything already")
                 return
             with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
                 _write(told, file)
-    err.print(f"{told.done:,} events of the log, up to position {told.position}", highlight=False)
+    err.print(f"{told.done:,} events of the log, up to position {told.position}")
 
 
 def _begun(path: Path, *, resume: bool) -> Reached | None:
@@ -112,7 +113,7 @@ def import_log(source: str, db: str | None) -> None:
         path = database(db)
         with with_the_server_stopped(path), _reading(source) as lines, progress_bar() as progress:
             count = import_events(path, lines(lambda done: progress("importing", done)))
-    out.print(f"{count:,} events are in {path}", highlight=False)
+    out.print(f"{count:,} events are in {path}")
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 import click
 
 from turnlog.adapters.eventstore import store
-from turnlog.app.cli.common import database, db_option, out, progress_bar, refusing
-from turnlog.app.cli.opened import with_the_server_stopped
+from turnlog.app.cli.console import out, progress_bar, refusing
+from turnlog.app.cli.log_file import with_the_server_stopped
+from turnlog.app.cli.options import database, db_option
 
 
 @click.command("vacuum")
@@ -18,7 +19,7 @@ def vacuum_store(db: str | None) -> None:
         path = database(db)
         with with_the_server_stopped(path):
             freed_bytes = store.vacuum(path)
-    out.print(f"{freed_bytes:,} bytes are free again", highlight=False)
+    out.print(f"{freed_bytes:,} bytes are free again")
 
 
 @click.command("reindex")
@@ -33,4 +34,4 @@ def reindex_store(db: str | None) -> None:
         path = database(db)
         with with_the_server_stopped(path), progress_bar() as progress:
             count = store.reindex(path, lambda done, total: progress("indexing", done / max(total, 1)))
-    out.print(f"{count:,} events are indexed", highlight=False)
+    out.print(f"{count:,} events are indexed")

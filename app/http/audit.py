@@ -10,15 +10,20 @@ from litestar import Request, Response, get
 from litestar.datastructures import State
 
 from turnlog.adapters.litestar.stream import FrameStream
-from turnlog.adapters.openai.audit import page_object, timeline_object
+from turnlog.adapters.openai.audit import (
+    comparison_object,
+    conversation_object,
+    page_object,
+    row_object,
+    timeline_object,
+    turn_object,
+)
 from turnlog.app.audit.exporting import Export
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import read_time
 from turnlog.app.http.access import until_it_ends
-from turnlog.app.http.audited import told_conversation, told_row, told_turn
 from turnlog.app.http.service import Service
 from turnlog.app.settings import drain_limit_s
-from turnlog.domain.audit.compare import comparison_object
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
 
@@ -37,7 +42,7 @@ async def find_responses(request: HttpRequest, service: Service, caller: Caller)
     """The responses that meet every condition of the query, the newest first unless it says otherwise."""
     wanted = read_filter(request.query_params.multi_items(), now_ms=service.audit.clock.now_ms())
     rows, has_more = await service.audit.find(wanted, caller)
-    return page_object([told_row(each) for each in rows], has_more=has_more)
+    return page_object([row_object(each) for each in rows], has_more=has_more)
 
 
 @get("/v1/audit/responses/{response_id:str}")
@@ -49,8 +54,7 @@ async def read_turn(response_id: str, request: HttpRequest, service: Service, ca
         raise InvalidRequestError(
             f"include may be prompt_ids, not {', '.join(sorted(unknown))[:64]}.", param="include"
         )
-    turn = await service.audit.turn(response_id, caller, with_prompt_ids="prompt_ids" in included)
-    return told_turn(turn, with_prompt_ids="prompt_ids" in included)
+    return turn_object(await service.audit.turn(response_id, caller, with_prompt_ids=bool(included)))
 
 
 @get("/v1/audit/responses/{response_id:str}/events")
@@ -58,14 +62,14 @@ async def read_timeline(response_id: str, request: HttpRequest, service: Service
     """The stored events of a response, each with the time since the first."""
     _query(request)
     head, events = await service.audit.events(response_id, caller)
-    return timeline_object(response_id, events, head.content)
+    return timeline_object(head, events)
 
 
 @get("/v1/audit/chains/{response_id:str}")
 async def read_conversation(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The conversation that a response is part of, in the order to read it."""
     _query(request)
-    return told_conversation(await service.audit.conversation(response_id, caller))
+    return conversation_object(await service.audit.conversation(response_id, caller))
 
 
 @get("/v1/audit/compare")

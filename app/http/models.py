@@ -4,8 +4,8 @@ from typing import Any
 
 from litestar import Request, get, post
 from litestar.datastructures import State
-from msgspec import Struct
 
+from turnlog.adapters.openai.forms import ModelName, ModelSwap
 from turnlog.app.access import OPERATOR
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.service import Service
@@ -14,15 +14,6 @@ from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
-
-
-class _Name(Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-
-
-class _Swap(Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    to: str
 
 
 @get("/v1/models")
@@ -40,21 +31,21 @@ async def read_model(name: str, service: Service, caller: Caller) -> Json:
 @post("/v1/models/load", status_code=200)
 async def load_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """Load a declared model; answered once it is in memory."""
-    asked = await read_body(request, _Name)
+    asked = await read_body(request, ModelName)
     return model_object(await service.models.load(asked.name), caller)
 
 
 @post("/v1/models/unload", status_code=200)
 async def unload_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """Take a model out of memory; it stays declared, and the next request for it loads it again."""
-    asked = await read_body(request, _Name)
+    asked = await read_body(request, ModelName)
     return model_object(await service.models.unload(asked.name), caller)
 
 
 @post("/v1/models/swap", status_code=200)
 async def swap_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """Let a name mean what another name means, from the next turn on."""
-    asked = await read_body(request, _Swap)
+    asked = await read_body(request, ModelSwap)
     return model_object(await service.models.swap(asked.name, asked.to), caller)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
@@ -11,19 +10,18 @@ from turnlog.adapters.litestar.stream import FrameStream
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
-from turnlog.adapters.openai.request import decode_request
+from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
 from turnlog.app.http.service import Service
-from turnlog.app.replay import Changes
 from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
-from turnlog.domain.rerun import SETTABLE
+from turnlog.domain.rerun import Changes, check_settable, setting
 
 HttpRequest = Request[None, None, State]
 
@@ -48,8 +46,7 @@ async def replay_response(
         with service.quotas.beginning(original.created.owner):
             check = await service.replays.check(original, yields=body.yields)
         await until_over(check.turn, request)
-        verdict = check.verdict()
-        return Response(verdict_object(**verdict._asdict(), identical=verdict.identical))
+        return Response(verdict_object(check.verdict()))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(original.created.owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)
@@ -68,15 +65,10 @@ def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:
     """The settings to change, checked as those of a new request are."""
-    for name in wanted:
-        if name not in SETTABLE:
-            raise InvalidRequestError(
-                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
-            )
-    probe = msgspec.json.encode({"model": "-", "input": "-"} | dict(wanted))
+    check_settable(wanted)
     limits: RequestLimits = request.app.state.limits
-    checked = decode_request(probe, request.headers, limits)
-    return {name: getattr(checked, name) for name in wanted}
+    checked = read_request({"model": "-", "input": "-", **wanted}, {}, limits)
+    return {name: setting(checked, name) for name in wanted}
 
 
 async def _frames(story: Story, *, original_pace: bool) -> AsyncGenerator[bytes, None]:

@@ -4,6 +4,5 @@ A replay is a response of its own that names the original in `replay_of`. The or
 """
 
 from turnlog.app.replay.replays import Replays
-from turnlog.domain.rerun import Changes
 
-__all__ = ["Changes", "Replays"]
+__all__ = ["Replays"]

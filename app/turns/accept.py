@@ -25,25 +25,13 @@ from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
-from turnlog.domain.events import Sampling
 from turnlog.domain.ids import IdKind
 from turnlog.domain.inputs import ItemReference
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
-from turnlog.domain.request import DEFAULT_TEMPERATURE, DEFAULT_TOP_P, TurnRequest
+from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
-
-_SAMPLING_OPTIONS = (
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "top_logprobs",
-)
-
 
 _TOKEN_BYTES = 36
 """What a token id of a prompt takes: an integer and a reference to it."""
@@ -186,6 +174,9 @@ class Turns:
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
     ) -> Response:
         now_ms = self._clock.now_ms()
+        sampling = request.sampling
+        if request.new_seed:
+            sampling = replace(sampling, seed=self._ids.new_seed())
         return Response.create(
             request,
             response_id=response_id,
@@ -194,23 +185,11 @@ class Turns:
             owner=owner,
             own_messages=plan.own,
             instructions=plan.instructions,
-            sampling=self._sampling(request),
+            sampling=sampling,
             expires_at=expires_at(now_ms, request.retention_s, retention_s()),
             instance_id=instance_id,
             boot_id=self._boot_id,
         )
-
-    def _sampling(self, request: TurnRequest) -> Sampling:
-        """How the turn's tokens are drawn, with what was left open decided."""
-        resolved = Sampling(
-            temperature=DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
-            top_p=DEFAULT_TOP_P if request.top_p is None else request.top_p,
-            seed=self._ids.new_seed() if request.seed is None else request.seed,
-        )
-        # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
-        asked = {name: getattr(request, name) for name in _SAMPLING_OPTIONS}
-        changed = {name: value for name, value in asked.items() if value != getattr(resolved, name)}
-        return replace(resolved, **changed)
 
     def _set_running(
         self,

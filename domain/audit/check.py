@@ -1,16 +1,21 @@
 """Whether a turn, run again with the same seed on the same model, said the same (a check)."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple, TypeVar
 
+from turnlog.domain.audit.compare import first_difference, output_ids, prompt_digest
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.items import item_texts
 from turnlog.domain.ports import InferenceEngine
 from turnlog.domain.response import Response
-from turnlog.domain.tokens import TokenIds, common_prefix, unpack
+from turnlog.domain.tokens import TokenIds
+
+Output = TypeVar("Output", TokenIds, str)
 
 Spell = Callable[[TokenIds], tuple[str, ...]]
 """The text of each token id on its own."""
+
+_EXCERPT_CHARACTERS = 20
 
 
 class Token(NamedTuple):
@@ -70,7 +75,7 @@ def check_checkable(original: Response, engine: InferenceEngine) -> None:
             param="model",
             code="model_fingerprint_differs",
         )
-    if _output_ids(original) is None and not original.items:
+    if output_ids(original) is None and not original.items:
         raise InvalidRequestError(
             f"'{original.id}' ended before it had an answer, so there is nothing to check; run it again "
             "instead.",
@@ -79,60 +84,34 @@ def check_checkable(original: Response, engine: InferenceEngine) -> None:
 
 
 def judge(original: Response, replay: Response, spell: Spell) -> Verdict:
-    """Compare two turns that have ended."""
-    assert original.started
-    said, said_again = _output_ids(original), _output_ids(replay)
-    in_tokens = said is not None and said_again is not None
+    """Compare two turns that have ended, of which the original reached a model."""
+
+    def token(ids: TokenIds) -> Token | None:
+        return Token(ids[0], spell(ids[:1])[0]) if ids else None
+
+    def excerpt(text: str) -> str | None:
+        return text[:_EXCERPT_CHARACTERS] or None
+
+    ids, ids_again = output_ids(original), output_ids(replay)
+    if ids is None or ids_again is None:
+        difference = _difference(_text(original), _text(replay), excerpt)
+    else:
+        difference = _difference(ids, ids_again, token)
     return Verdict(
         original=original.id,
         replay=replay.id,
-        compared="tokens" if in_tokens else "text",
-        same_prompt=replay.started is not None
-        and replay.started.prompt.digest == original.started.prompt.digest,
+        compared="text" if None in (ids, ids_again) else "tokens",
+        same_prompt=prompt_digest(original) == prompt_digest(replay),
         alone=all(turn.ended is not None and turn.ended.alone is not False for turn in (original, replay)),
-        difference=_first_of_tokens(said, said_again, spell)
-        if said is not None and said_again is not None
-        else _first_of_texts(_text(original), _text(replay)),
+        difference=difference,
     )
 
 
-def _output_ids(response: Response) -> TokenIds | None:
-    packed = response.ended.output_ids if response.ended else None
-    return None if packed is None else unpack(packed)
-
-
-def _first_of_tokens(said: TokenIds, said_again: TokenIds, spell: Spell) -> Difference | None:
-    index = common_prefix(said, said_again)
-    if index == len(said) == len(said_again):
-        return None
-
-    def token(ids: TokenIds) -> Token | None:
-        here = ids[index : index + 1]
-        return Token(here[0], spell(here)[0]) if here else None
-
-    return Difference(index, token(said), token(said_again))
-
-
-def _first_of_texts(said: str, said_again: str) -> Difference | None:
-    if said == said_again:
-        return None
-    index = next(
-        (at for at, pair in enumerate(zip(said, said_again, strict=False)) if pair[0] != pair[1]),
-        min(len(said), len(said_again)),
-    )
-    return Difference(index, said[index : index + 20] or None, said_again[index : index + 20] or None)
+def _difference(a: Output, b: Output, beginning: Callable[[Output], Token | str | None]) -> Difference | None:
+    at = first_difference(a, b)
+    return None if at is None else Difference(at, beginning(a[at:]), beginning(b[at:]))
 
 
 def _text(response: Response) -> str:
     """Everything that the model said, calls included, as one text."""
-    return "\n".join(map(_said, response.items))
-
-
-def _said(item: Item) -> str:
-    match item:
-        case MessageItem(text=text) | ReasoningItem(text=text):
-            return text
-        case FunctionCallItem(name=name, arguments=text) | CustomCallItem(name=name, input=text):
-            return f"{name}({text})"
-        case _:
-            assert_never(item)
+    return "\n".join(item_texts(response.items, call="{}({})"))

@@ -1,13 +1,13 @@
 """Two turns side by side: what they were asked, how they were asked it, and what came of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from turnlog.domain.audit.seen import Seen
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
@@ -19,18 +19,11 @@ Side = TypeVar("Side")
 MOST_DIFF_LINES = 5_000
 """Texts of more lines are not compared line by line, which could take minutes."""
 
+FORM = ("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "truncation", "max_tool_calls")
+"""Fields of a `ResponseCreated` that say what form the answer shall have."""
+
 _CONTEXT_CHARACTERS = 20
-_PARAMETERS = (
-    "model",
-    "max_output_tokens",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-    "reasoning",
-    "truncation",
-    "max_tool_calls",
-)
+_PARAMETERS = ("model", "max_output_tokens", *FORM)
 
 
 class Pair(Struct, Generic[Side], frozen=True):
@@ -103,18 +96,16 @@ class Comparison(Struct, frozen=True):
     ended: Pair[Ended]
 
 
-def compare(
-    a: Response, b: Response, seen: tuple[Sequence[Message], Sequence[Message]] | None = None
-) -> Comparison:
+def compare(a: Response, b: Response, seen: tuple[Seen | None, Seen | None] = (None, None)) -> Comparison:
     """Lay two turns beside each other.
 
     Args:
-        seen: the messages that each model read; without them only what each request brought is compared.
+        seen: what each model read; unless both are known whole, only what each request brought is compared.
     """
     return Comparison(
         ids=_pair(a.id, b.id),
-        input=_inputs(a, b, seen or (a.created.input, b.created.input)),
-        prompt=_pair(_prompt(a), _prompt(b)),
+        input=_inputs(a, b, *seen),
+        prompt=_pair(prompt_digest(a), prompt_digest(b)),
         parameters={
             name: pair
             for (name, left), (_, right) in zip(_parameters(a), _parameters(b), strict=True)
@@ -129,6 +120,23 @@ def compare(
     )
 
 
+def prompt_digest(turn: Response) -> str | None:
+    """The hash of the prompt in token ids; None if the turn has not started or has expired."""
+    return (turn.started.prompt.digest or None) if turn.started else None
+
+
+def output_ids(turn: Response) -> TokenIds | None:
+    """What the model said in token ids, if they are known."""
+    packed = turn.ended.output_ids if turn.ended else None
+    return None if packed is None else unpack(packed)
+
+
+def first_difference(a: TokenIds | str, b: TokenIds | str) -> int | None:
+    """Where two outputs begin to differ, or where one of them ends; None if they are equal."""
+    at = common_prefix(a, b)
+    return None if at == len(a) == len(b) else at
+
+
 def _pair(a: Side, b: Side) -> Pair[Side]:
     return Pair(a, b, None if a is None or b is None else a == b)
 
@@ -136,11 +144,13 @@ def _pair(a: Side, b: Side) -> Pair[Side]:
 # ── what was asked ────────────────────────────────────────────────────────────────────────────────
 
 
-def _inputs(a: Response, b: Response, seen: tuple[Sequence[Message], Sequence[Message]]) -> InputDifference:
+def _inputs(a: Response, b: Response, a_seen: Seen | None, b_seen: Seen | None) -> InputDifference:
+    left, right = a.created.input, b.created.input
+    if a_seen and b_seen and not (a_seen.missing or b_seen.missing):
+        left, right = tuple(a_seen.messages), tuple(b_seen.messages)
     differs = []
     if a.created.instructions != b.created.instructions:
         differs.append("instructions")
-    left, right = seen
     differs += [
         f"messages[{index}].{name}"
         for index, (one, other) in enumerate(zip(left, right, strict=False))
@@ -150,11 +160,6 @@ def _inputs(a: Response, b: Response, seen: tuple[Sequence[Message], Sequence[Me
     if len(left) != len(right):
         differs.append(f"number of messages ({len(left)} and {len(right)})")
     return InputDifference(same=not differs, differs=differs)
-
-
-def _prompt(turn: Response) -> str | None:
-    # An expired turn has none: its hash went with its content.
-    return (turn.started.prompt.digest or None) if turn.started else None
 
 
 def _fingerprint(turn: Response) -> str | None:
@@ -190,10 +195,9 @@ def _calls(turn: Response) -> list[list[str]]:
 
 
 def _texts(a: str, b: str) -> TextDifference:
-    if a == b:
+    place = first_difference(a, b)
+    if place is None:
         return TextDifference(same=True, first_difference=None, around=None, diff=[])
-    shorter = min(len(a), len(b))
-    place = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), shorter)
     lines = a.splitlines(), b.splitlines()
     short = max(map(len, lines)) <= MOST_DIFF_LINES
     start, stop = max(0, place - _CONTEXT_CHARACTERS), place + _CONTEXT_CHARACTERS
@@ -206,23 +210,19 @@ def _texts(a: str, b: str) -> TextDifference:
 
 
 def _tokens(a: Response, b: Response) -> TokenDifference | None:
-    left, right = _output_ids(a), _output_ids(b)
+    left, right = output_ids(a), output_ids(b)
     same_tokenizer = (
         a.started and b.started and a.started.tokenizer_fingerprint == b.started.tokenizer_fingerprint
     )
     if left is None or right is None or not same_tokenizer:
         return None
-    count = _pair(len(left), len(right))
-    if left == right:
-        return TokenDifference(same=True, count=count, first_difference=None, ids=None)
-    place = common_prefix(left, right)
-    ids = Pair(_at(left, place), _at(right, place), same=False)
-    return TokenDifference(same=False, count=count, first_difference=place, ids=ids)
-
-
-def _output_ids(turn: Response) -> TokenIds | None:
-    packed = turn.ended.output_ids if turn.ended else None
-    return None if packed is None else unpack(packed)
+    place = first_difference(left, right)
+    return TokenDifference(
+        same=place is None,
+        count=_pair(len(left), len(right)),
+        first_difference=place,
+        ids=None if place is None else Pair(_at(left, place), _at(right, place), same=False),
+    )
 
 
 def _at(ids: TokenIds, place: int) -> int | None:
@@ -241,9 +241,3 @@ def _ended(turn: Response) -> Ended:
         first_token_ms=ended.timing.first_token_ms,
         duration_ms=ended.at_ms - turn.created.at_ms,
     )
-
-
-def comparison_object(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON."""
-    told: dict[str, Any] = msgspec.to_builtins(comparison)
-    return {"object": "audit.comparison", **told}

@@ -49,27 +49,27 @@ def _in_order(messages: list[Message]) -> list[Message]:
         return messages
 
 
-class PromptUnknownError(Exception):
-    """The ids of a prompt cannot be told; the text says why."""
+class PromptIds(Struct, frozen=True):
+    """A prompt in token ids, or the `problem` why they cannot be told."""
+
+    ids: TokenIds | None = None
+    problem: str | None = None
 
 
-def prompt_ids(turn: Response, earlier: Sequence[Response]) -> TokenIds:
+def prompt_ids(turn: Response, earlier: Sequence[Response]) -> PromptIds:
     """The prompt of a turn in token ids, rebuilt from the log and proved by its hash.
 
     Args:
         earlier: the responses before it, oldest first.
-
-    Raises:
-        PromptUnknownError: the turn had no prompt, or something of it is gone.
     """
     if turn.started is None:
-        raise PromptUnknownError("The turn never reached the engine.")
+        return PromptIds(problem="The turn never reached the engine.")
     record = turn.started.prompt
     if not record.digest:
-        raise PromptUnknownError("The prompt was removed when the response expired.")
+        return PromptIds(problem="The prompt was removed when the response expired.")
     try:
-        return rebuild_prompt(record, token_log(earlier) if record.base else ())
+        return PromptIds(rebuild_prompt(record, token_log(earlier) if record.base else ()))
     except ValueError:
-        raise PromptUnknownError(
-            f"The prompt is told by what it shares with '{record.base}', and that cannot be rebuilt."
-        ) from None
+        return PromptIds(
+            problem=f"The prompt is told by what it shares with '{record.base}', and that cannot be rebuilt."
+        )

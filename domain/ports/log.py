@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from typing import Protocol
 
-from turnlog.domain.audit.rows import AuditFilter, AuditPage, AuditRow
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.events import Recorded
 from turnlog.domain.items import Item
 

@@ -20,7 +20,7 @@ from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.importing import import_events
 from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder
 from turnlog.adapters.eventstore.store import open_reader, reindex
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.events import (
     GenerationStarted,
     ItemClosed,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 TARGETS = {
-    "tags": ["turnlog.domain.tags"],
+    "tags": ["turnlog.domain.markers", "turnlog.domain.tags"],
     "speech": [
         "turnlog.adapters.mlx.speech",
-        "turnlog.adapters.mlx.markers",
+        "turnlog.domain.markers",
         "turnlog.adapters.mlx.toolparse",
     ],
     "toolparse": ["turnlog.adapters.mlx.toolparse", "mlx_lm.tool_parsers"],

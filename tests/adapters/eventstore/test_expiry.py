@@ -29,7 +29,7 @@ from tests.listed import listed
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.redaction import without_content
 from turnlog.adapters.eventstore.store import open_reader, vacuum
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
 from turnlog.domain.events import (
     ContentExpired,

@@ -20,7 +20,8 @@ from tests.adapters.eventstore.stories import (
     recorded,
 )
 from turnlog.adapters.eventstore import finding
-from turnlog.domain.audit.rows import AuditFilter, AuditRow
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
 from turnlog.domain.items import FunctionCallItem, MessageItem
@@ -310,7 +311,7 @@ def test_pages_put_together_are_what_a_plain_look_finds(
             asked_for = AuditFilter(**wanted, order=order, limit=size, after=after)
             page = store.reader.find(asked_for).result()
             pages.append(page)
-            after = page.last_id
+            after = page.rows[-1].response_id if page.rows else None
             if not page.has_more:
                 break
 

@@ -17,7 +17,7 @@ from tests.adapters.eventstore.stories import (
     write_locked,
 )
 from tests.listed import listed
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
 
 

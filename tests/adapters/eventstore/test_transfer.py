@@ -15,7 +15,7 @@ from turnlog.adapters.eventstore.importing import import_events
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.openai import frames as wire
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import LogExporter

@@ -1,16 +1,12 @@
-"""What is asked for in a query or by options, as a filter; and who may ask it."""
+"""What is asked for in a query or by options, as a filter."""
 
 import pytest
 
-from turnlog.app.audit.filters import check_may_ask, read_filter
+from tests.domain.stories import NOON_MS
+from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import read_time
-from turnlog.domain.audit.rows import AuditFilter
-from turnlog.domain.errors import ForbiddenError, InvalidRequestError
-from turnlog.domain.owners import LOCAL, Caller, Role
-
-NOON_MS = 1_795_000_000_000
-AUDITOR = Caller("ada", frozenset({Role.AUDITOR}))
-OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(
@@ -99,12 +95,9 @@ def test_every_condition_has_a_name() -> None:
         ([("model", "a"), ("model", "b")], "model"),
         ([("metadata.k", "a"), ("metadata.k", "b")], "metadata.k"),
         ([("limit", "many")], "limit"),
-        ([("limit", "0")], "limit"),
         ([("min_tokens", "-1")], "min_tokens"),
         ([("min_latency_ms", "²")], "min_latency_ms"),
         ([("min_tokens", "9" * 30)], "min_tokens"),
-        ([("status", "broken")], "status"),
-        ([("q", "ab")], "q"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_by_its_name(given: list[tuple[str, str]], param: str) -> None:
@@ -112,22 +105,3 @@ def test_what_cannot_be_asked_is_refused_by_its_name(given: list[tuple[str, str]
         read_filter(given, now_ms=NOON_MS)
 
     assert refused.value.param == param
-
-
-@pytest.mark.parametrize("inside", [{"q": "secret"}, {"tool": "add"}, {"metadata.team": "x"}])
-def test_operators_look_into_failed_turns_only(inside: dict[str, str]) -> None:
-    """D-18: whether a turn has a text would tell of its content, as the content would."""
-    wide = read_filter(inside.items(), now_ms=NOON_MS)
-    for caller in (LOCAL, AUDITOR):
-        check_may_ask(wide, caller)
-    for failed in ({"status": "failed"}, {"status": "cancelled"}, {"state": "failed"}, {"reason": "error"}):
-        check_may_ask(read_filter((inside | failed).items(), now_ms=NOON_MS), OPERATOR)
-    for other in ({}, {"status": "completed"}, {"state": "persisted"}):
-        with pytest.raises(ForbiddenError, match="role auditor"):
-            check_may_ask(read_filter((inside | other).items(), now_ms=NOON_MS), OPERATOR)
-
-
-def test_operators_may_ask_for_metadata() -> None:
-    wanted = read_filter({"model": "tiny", "owner": "alice", "min_tokens": "1"}.items(), now_ms=NOON_MS)
-
-    check_may_ask(wanted, OPERATOR)

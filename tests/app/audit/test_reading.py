@@ -23,10 +23,10 @@ from tests.adapters.eventstore.stories import (
 )
 from tests.domain.stories import CREATED
 from turnlog.adapters.eventstore.redaction import withheld
+from turnlog.adapters.openai.audit import conversation_object, row_object, turn_object
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.reading import Audit
-from turnlog.app.http.audited import told_conversation, told_row, told_turn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.retrieval import Retrieval
@@ -75,12 +75,10 @@ def secret_turn(response_id: str, **fields: Any) -> list[Recorded]:
 async def everything_about(audit: Audit, response_id: str, caller: Caller) -> str:
     """All that the caller is told of a response, as text."""
     rows, _ = await audit.find(read_filter([], now_ms=0), caller)
-    told = told_turn(await audit.turn(response_id, caller, with_prompt_ids=True), with_prompt_ids=True)
+    told = turn_object(await audit.turn(response_id, caller, with_prompt_ids=True))
     head, events = await audit.events(response_id, caller)
-    conversation = told_conversation(await audit.conversation(response_id, caller))
-    return msgspec.json.encode(
-        [[told_row(row) for row in rows], told, head.content, events, conversation]
-    ).decode()
+    conversation = conversation_object(await audit.conversation(response_id, caller))
+    return msgspec.json.encode([*map(row_object, rows), told, head.content, events, conversation]).decode()
 
 
 async def test_operators_see_that_a_turn_went_well_and_not_what_was_said(store: Store, audit: Audit) -> None:
@@ -127,7 +125,7 @@ async def test_of_an_expired_turn_it_tells_what_is_left(store: Store, audit: Aud
     while await asyncio.wrap_future(store.journal.expire(2001, spare={"resp_b"})):
         pass
 
-    told = told_turn(await audit.turn("resp_a", LOCAL, with_prompt_ids=True), with_prompt_ids=True)
+    told = turn_object(await audit.turn("resp_a", LOCAL, with_prompt_ids=True))
     after = await audit.turn("resp_b", LOCAL)
 
     assert SECRET not in msgspec.json.encode(told).decode()
@@ -148,7 +146,7 @@ async def test_of_an_expired_turn_it_tells_what_is_left(store: Store, audit: Aud
 async def test_a_turn_that_runs_is_told_as_far_as_it_is_stored(store: Store, audit: Audit) -> None:
     keep(store, recorded("resp_a", created("resp_a"), STARTED, *item_events("msg_a")[:2]))
 
-    told = told_turn(await audit.turn("resp_a", LOCAL), with_prompt_ids=False)
+    told = turn_object(await audit.turn("resp_a", LOCAL))
 
     assert (told["status"], told["stored"]) == ("in_progress", {"events": 4, "ended": False})
     assert (told["times"]["first_token"], told["times"]["ended"]) == ("1970-01-01T00:00:01.002Z", None)
@@ -164,8 +162,7 @@ async def test_tries_at_one_request_are_told_together(store: Store, audit: Audit
     tries = [each.row.response_id for each in (await audit.turn("resp_b", LOCAL)).attempts]
     told = {
         response_id: [
-            (line.node.row.response_id, line.node.kind)
-            for line in (await audit.conversation(response_id, LOCAL)).lines
+            (line.row.response_id, line.kind) for line in (await audit.conversation(response_id, LOCAL)).lines
         ]
         for response_id in ("resp_a", "resp_b", "resp_c")
     }

@@ -31,7 +31,7 @@ def test_a_command_that_reads_the_log_loads_nothing_of_a_server(name: str) -> No
     loaded = loaded_after(program)
 
     assert loaded & A_SERVERS == set()
-    assert "turnlog.app.cli.common" in loaded
+    assert "turnlog.app.cli.console" in loaded
 
 
 @pytest.mark.parametrize("name", main.commands)

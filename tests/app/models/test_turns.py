@@ -21,7 +21,7 @@ from tests.app.services import Held
 from turnlog.app.http.service import Service
 from turnlog.app.models.lane import LaneCounts
 from turnlog.app.turns.live import LiveTurn
-from turnlog.domain.audit.rows import AuditFilter
+from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import (
     BindingChangedError,
     ChainReadError,

@@ -39,6 +39,8 @@ RICH: dict[str, Any] = {
     "truncation": "auto",
     "prompt_cache_key": "conversation",
     "cache_salt": "pepper",
+    "max_tool_calls": 3,
+    "safety_identifier": "somebody",
     "metadata": {"team": "a", "retention_seconds": 900},
     "top_logprobs": 2,
     "include": ["message.output_text.logprobs"],
@@ -87,16 +89,16 @@ def test_a_new_seed_another_model_and_settings_change_just_that() -> None:
     request = as_request(CREATED, Changes(model="big", new_seed=True, settings={"temperature": 0.2}))
 
     same = as_request(CREATED, Changes())
-    assert (request.model, request.seed, request.temperature) == ("big", None, 0.2)
-    assert (same.model, same.seed, same.temperature) == ("tiny", 7, 1.0)
-    assert msgspec.structs.replace(request, model="tiny", seed=7, temperature=1.0) == same
+    assert (request.model, request.new_seed, request.sampling.temperature) == ("big", True, 0.2)
+    assert (same.model, same.new_seed, same.sampling) == ("tiny", False, CREATED.sampling)
+    assert msgspec.structs.replace(request, model="tiny", new_seed=False, sampling=same.sampling) == same
 
 
 def test_what_cannot_be_changed_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequestError, match="'input' cannot be set in a replay") as refusal:
         Changes(settings={"input": "something else"})
 
-    assert refusal.value.param == "input"
+    assert refusal.value.param == "set.input"
 
 
 async def test_a_replay_whose_chain_is_gone_says_so_before_it_starts(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from turnlog.domain.audit.compare import (
     TokenDifference,
     compare,
 )
+from turnlog.domain.audit.seen import Seen
 from turnlog.domain.events import ItemClosed, ResponseEvent, TurnCommitted
 from turnlog.domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
@@ -92,8 +93,8 @@ def test_parameters_that_differ_are_named_and_others_are_not() -> None:
 
 
 def test_input_is_compared_message_by_message() -> None:
-    asked = (Message("system", "Be nice"), Message("user", "hi"))
-    other = (Message("user", "hi"), Message("user", "hi"), Message("user", "more"))
+    asked = Seen([Message("system", "Be nice"), Message("user", "hi")])
+    other = Seen([Message("user", "hi"), Message("user", "hi"), Message("user", "more")])
 
     found = compare(turn(), turn(instructions="x"), (asked, other))
 
@@ -101,6 +102,13 @@ def test_input_is_compared_message_by_message() -> None:
         same=False,
         differs=["instructions", "messages[0].role", "messages[0].content", "number of messages (2 and 3)"],
     )
+
+
+def test_a_conversation_that_is_partly_gone_is_compared_by_what_each_request_brought() -> None:
+    whole, cut = Seen([Message("user", "hi")]), Seen([], missing="resp_0")
+
+    for seen in ((whole, None), (whole, cut), (cut, whole)):
+        assert compare(turn(), turn(), seen).input.same
 
 
 def test_texts_are_told_apart_by_line_and_by_character() -> None:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
-from turnlog.domain.audit.seen import PromptUnknownError, Seen, prompt_ids, seen
+from turnlog.domain.audit.seen import PromptIds, Seen, prompt_ids, seen
 from turnlog.domain.events import ItemClosed
 from turnlog.domain.items import MessageItem
 from turnlog.domain.messages import Message
@@ -72,18 +71,17 @@ def test_a_prompt_is_rebuilt_through_the_responses_before() -> None:
     third_ids = (*second_ids, 6, 7, 8)
     third = turn("r3", "q3", "a3", previous="r2", prompt=record_prompt(third_ids, "r2", (*second_ids, 6)))
 
-    assert prompt_ids(third, [first, second]) == third_ids
-    assert prompt_ids(second, [first]) == second_ids
-    assert prompt_ids(first, []) == (1, 2)
-    with pytest.raises(PromptUnknownError, match="'r2'"):
-        prompt_ids(third, [second])
+    assert prompt_ids(third, [first, second]) == PromptIds(third_ids)
+    assert prompt_ids(second, [first]) == PromptIds(second_ids)
+    assert prompt_ids(first, []) == PromptIds((1, 2))
+    assert prompt_ids(third, [second]) == PromptIds(
+        problem="The prompt is told by what it shares with 'r2', and that cannot be rebuilt."
+    )
 
 
 def test_a_prompt_that_was_removed_or_never_made_is_not_told() -> None:
     expired = turn("r1", "", "", prompt=PromptRecord(tokens=2, digest="", suffix=b""))
     waiting = fold_stored([CREATED])
 
-    with pytest.raises(PromptUnknownError, match="removed"):
-        prompt_ids(expired, [])
-    with pytest.raises(PromptUnknownError, match="never reached the engine"):
-        prompt_ids(waiting, [])
+    assert prompt_ids(expired, []) == PromptIds(problem="The prompt was removed when the response expired.")
+    assert prompt_ids(waiting, []) == PromptIds(problem="The turn never reached the engine.")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.audit.rows import FAILED, row
+from tests.domain.audit.rows import FAILED, row
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.audit.trees import lay_out
 

@@ -12,7 +12,8 @@ from turnlog.adapters.eventstore.redaction import withheld
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.reading import Audit
-from turnlog.app.cli.common import database, refusing
+from turnlog.app.cli.console import refusing
+from turnlog.app.cli.options import database
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.retrieval import Retrieval
@@ -51,10 +52,6 @@ class OpenedLog:
                 f"'{prefix}' begins several ids: {', '.join(found[:_MOST_NAMED])}{more}. Give more of it."
             )
         return found[0]
-
-    def whole_id_if_given(self, given: str | None) -> str | None:
-        """The same of an option that may be left out."""
-        return None if given is None else self.whole_id(given)
 
     def ask(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """What comes of one of the use cases of `audit`."""

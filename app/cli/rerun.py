@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnlog.app.cli.common import fail
+from turnlog.app.cli.console import fail
 from turnlog.app.cli.server import Server, ServerRefusedError
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def replayed(server: Server, response_id: str, body: Json) -> Replayed:
     """Run a turn again and wait for its end."""
     response: Json = {}
     try:
-        for event in events(server.lines(f"/v1/responses/{response_id}/replay", body)):
+        for event in replay_events(server, response_id, body):
             response = event.get("response", response)
     except ServerRefusedError as refusal:
         return Replayed(response_id, None, "refused", str(refusal))
@@ -51,9 +51,9 @@ def replayed(server: Server, response_id: str, body: Json) -> Replayed:
     return Replayed(response_id, response["id"], response["status"], error and error["message"])
 
 
-def events(lines: Iterator[str]) -> Iterator[Json]:
-    """The events of an SSE stream."""
-    for line in lines:
+def replay_events(server: Server, response_id: str, body: Json) -> Iterator[Json]:
+    """Replay a turn; the events of its stream as they come."""
+    for line in server.lines(f"/v1/responses/{response_id}/replay", body):
         if line.startswith("data: ") and line != "data: [DONE]":
             yield msgspec.json.decode(line.removeprefix("data: "))
 

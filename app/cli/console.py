@@ -1,17 +1,17 @@
-"""What the commands share: where they print, how they refuse, which file they read."""
+"""Where the commands print, and how they refuse."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from turnlog.app.settings import Settings, SettingsError, ignored_variables, load_settings
+from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import ResponsesError
 
 EXIT_REFUSED = 2
@@ -19,13 +19,19 @@ EXIT_REFUSED = 2
 
 # In a file or a pipe there is room; a table is cut to the width of a terminal only.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-out = Console(soft_wrap=True, width=_WIDTH)
-err = Console(stderr=True, soft_wrap=True)
+out = Console(soft_wrap=True, width=_WIDTH, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(*objects: Any) -> None:
+    """One object a line."""
+    for each in objects:
+        click.echo(msgspec.json.encode(each))
 
 
 def fail(message: str) -> NoReturn:
     """One clear line, and the exit code for it."""
-    err.print(f"[bold red]turnlog:[/] {escape(message)}", highlight=False)
+    err.print(f"[bold red]turnlog:[/] {escape(message)}")
     sys.exit(EXIT_REFUSED)
 
 
@@ -36,13 +42,6 @@ def refusing() -> Iterator[None]:
         yield
     except (SettingsError, ResponsesError) as error:
         fail(str(error))
-
-
-db_option = click.option(
-    "--db",
-    metavar="PATH",
-    help="The file that holds the log (default: in the user's data directory); :memory: keeps nothing.",
-)
 
 
 @contextmanager
@@ -63,27 +62,10 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
             bar.update(task, description=what, completed=done)
         elif what not in told:
             told.add(what)
-            err.print(f"{what} …", highlight=False)
+            err.print(f"{what} …")
 
     try:
         yield progress
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-def settings(**options: Any) -> Settings:
-    """The settings of a command that logs nothing; what has no effect is said on stderr.
-
-    Raises:
-        SettingsError: a value cannot be read, or a name is misspelt.
-    """
-    read = load_settings(os.environ, options)
-    for sentence in ignored_variables(os.environ):
-        err.print(f"[yellow]turnlog:[/] {escape(sentence)}", highlight=False)
-    return read
-
-
-def database(option: str | None) -> Path:
-    """The log that a reading command reads."""
-    return settings(db=option).db

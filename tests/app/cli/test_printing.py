@@ -1,14 +1,6 @@
-"""What people read: why a turn failed, and texts of strangers on a terminal."""
-
-from typing import get_args
+"""Texts of strangers on a terminal."""
 
 from turnlog.app.cli.printing import printable
-from turnlog.domain.audit.failures import FAILURES
-from turnlog.domain.events import FailureReason
-
-
-def test_every_reason_of_a_failure_is_told_in_plain_words() -> None:
-    assert FAILURES.keys() == set(get_args(FailureReason))
 
 
 def test_a_text_cannot_take_over_the_terminal() -> None:

@@ -1,0 +1,108 @@
+"""Options of a request: formats, effort, stops, log probabilities, and those that cannot be honoured."""
+
+from typing import Any
+
+import pytest
+
+from tests.adapters.openai.asking import decode, refusal
+from turnlog.domain.ports import JsonGuide
+from turnlog.domain.request import DEFAULT_SAMPLING
+
+SCHEMA = {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "echo", "guide"),
+    [
+        (None, {}, None),
+        ({"verbosity": "low"}, {"format": {"type": "text"}, "verbosity": "low"}, None),
+        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonGuide(None)),
+        (
+            {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": True}},
+            {
+                "format": {
+                    "type": "json_schema",
+                    "schema": SCHEMA,
+                    "name": "r",
+                    "description": None,
+                    "strict": True,
+                }
+            },
+            JsonGuide(SCHEMA),
+        ),
+    ],
+)
+def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: JsonGuide | None) -> None:
+    """B15."""
+    request = decode(text=text)
+
+    assert (request.text, request.json_format) == (echo, guide)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("text", "json", "text"),
+        ("text", {"format": {"type": "yaml"}}, "text.format"),
+        ("text", {"format": {"type": "json_schema"}}, "text.format"),
+        ("text", {"format": {"type": "json_schema", "schema": []}}, "text.format.schema"),
+        ("text", {"verbosity": "loud"}, "text.verbosity"),
+        ("reasoning", {"effort": "enormous"}, "reasoning.effort"),
+        ("reasoning", "high", "reasoning"),
+        ("stream_options", {"include_obfuscation": "yes"}, "stream_options.include_obfuscation"),
+        ("stop", [""], "stop"),
+        ("stop", ["a"] * 17, "stop"),
+        ("stop", {"a": 1}, "stop"),
+        ("truncation", "some", "truncation"),
+        ("top_logprobs", 21, "top_logprobs"),
+        ("top_k", 1.5, "top_k"),
+        ("min_p", 2, "min_p"),
+        ("presence_penalty", 3, "presence_penalty"),
+        ("frequency_penalty", -3, "frequency_penalty"),
+        ("repetition_penalty", 0, "repetition_penalty"),
+    ],
+)
+def test_an_option_of_another_form_is_refused_by_name(field: str, value: Any, param: str) -> None:
+    error = refusal(**{field: value})
+
+    assert error.param is not None
+    assert error.param.startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("background", True), ("conversation", "conv_1"), ("prompt", {"id": "p"})]
+)
+def test_an_option_that_changes_the_meaning_and_is_not_there_is_refused(field: str, value: Any) -> None:
+    error = refusal(**{field: value})
+
+    assert (error.param, error.code) == (field, "unsupported_parameter")
+    assert error.message.startswith(f"{field} is not supported; ")
+    assert decode(**{field: type(value)()}) == decode()
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "thinking"),
+    [
+        (None, None), ({}, None), ({"summary": "auto"}, None), ({"effort": None}, None),
+        ({"effort": "none"}, False), ({"effort": "minimal"}, False), ({"effort": "low"}, False),
+        ({"effort": "medium"}, True), ({"effort": "high"}, True), ({"effort": "max"}, True),
+    ],
+)  # fmt: skip
+def test_the_effort_says_whether_the_model_thinks(reasoning: Any, thinking: bool | None) -> None:
+    """R-173, R-239, F5."""
+    assert decode(reasoning=reasoning).thinking is thinking
+
+
+def test_a_default_that_is_asked_for_is_the_default_itself() -> None:
+    """The log leaves it out, as if it had not been asked for."""
+    sampling = decode(min_p=0.0, presence_penalty=0, repetition_penalty=1, top_k=0, stop=[]).sampling
+
+    assert all(
+        getattr(sampling, name) is getattr(DEFAULT_SAMPLING, name) for name in ("min_p", "presence_penalty")
+    )
+    assert sampling == DEFAULT_SAMPLING
+
+
+def test_log_probabilities_are_told_only_if_they_are_asked_for() -> None:
+    assert decode(top_logprobs=3).sampling.top_logprobs is None
+    assert decode(include=["message.output_text.logprobs"]).sampling.top_logprobs == 0
