@@ -6,6 +6,7 @@ socket open until its buffer is taken.
 """
 
 import logging
+import uuid
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Callable
 from typing import Any, cast
@@ -62,6 +63,7 @@ class CuttableProtocol(HttpToolsProtocol):
     # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
     _pending_bytes = 0
     _header_bytes = 0
+    _request_id = ""
     _refusal = (400, "invalid_http", "Invalid HTTP request received.")
 
     # ── the connection ──
@@ -104,7 +106,14 @@ class CuttableProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort, "flow": self.flow}}
+        self._request_id = _new_request_id()
+        self.scope["extensions"] = {
+            _EXTENSION: {
+                "abort": self.transport.abort,
+                "flow": self.flow,
+                "request_id": self._request_id,
+            }
+        }
         self._header_bytes = 0
         self._wait("head", self.limits.head_timeout_s)
 
@@ -124,6 +133,8 @@ class CuttableProtocol(HttpToolsProtocol):
         self._pending_bytes = 0
         self._wait("body", self.limits.body_timeout_s)
         super().on_headers_complete()
+        # Here, so that no answer is without it, whoever makes it; none is sent before this returns.
+        self.cycle.default_headers = [*self.cycle.default_headers, _id_header(self._request_id)]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -149,12 +160,18 @@ class CuttableProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         status, code, message = self._refusal
-        kind = "invalid_request_error"
-        body = msgspec.json.encode(error_envelope(kind, message, code=code))
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-            body
-        )
-        self.transport.write(STATUS_LINE[status] + head + body)
+        request_id = self._request_id or _new_request_id()
+        log.info("[http] not a request", extra={"request_id": request_id, "status": status, "code": code})
+        body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
+        headers = [
+            *self.server_state.default_headers,
+            _id_header(request_id),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
         self._watch_reader()
 
@@ -240,8 +257,12 @@ def within(limits: ConnectionLimits) -> type[CuttableProtocol]:
 
 async def _full(scope: Any, receive: Any, send: Any) -> None:
     """The application of a connection too many."""
-    message = "The server has as many open connections as it may have. Retry later."
-    body = msgspec.json.encode(error_envelope("server_error", message, code="too_many_connections"))
+    code, message = (
+        "too_many_connections",
+        "The server has as many open connections as it may have. Retry later.",
+    )
+    log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
+    body = msgspec.json.encode(error_envelope("server_error", message, code=code))
     head = {
         b"content-type": b"application/json",
         b"content-length": str(len(body)).encode(),
@@ -250,6 +271,20 @@ async def _full(scope: Any, receive: Any, send: Any) -> None:
     }
     await send({"type": "http.response.start", "status": 503, "headers": list(head.items())})
     await send({"type": "http.response.body", "body": body})
+
+
+def _new_request_id() -> str:
+    return f"req_{uuid.uuid4().hex}"
+
+
+def _id_header(request_id: str) -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.encode()
+
+
+def request_id(scope: Any) -> str | None:
+    """The id that a request's answer has in its `x-request-id`; under another server, none."""
+    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    return extension and extension["request_id"]
 
 
 def cut_off(scope: Any) -> None:

@@ -18,6 +18,7 @@ from turnlog.adapters.uvicorn import cut_off
 from turnlog.app.access import Access, check_route, is_open
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.origins import AllowList, is_loopback
+from turnlog.app.http.request_log import note_refusal, notes
 from turnlog.domain.errors import ResponsesError, UnauthenticatedError
 from turnlog.domain.owners import Caller
 
@@ -51,11 +52,13 @@ class FrontDoor:
                 return
             caller = self._caller(scope)
         except ResponsesError as error:
+            note_refusal(scope, error)
             self._refused(error.code)
             await send_refusal(error, send)
             return
         scope["user"] = caller
         if caller:
+            notes(scope).owner = caller.owner
             send = self._while_in(caller, scope, send)
         with ExitStack() as leaving:
             cast(Any, scope)[_LEAVING] = leaving

@@ -11,6 +11,7 @@ from litestar.types import Send
 from turnlog.adapters.litestar.compressed import UnsupportedEncodingError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
+from turnlog.app.http.request_log import notes
 from turnlog.domain.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -130,10 +131,13 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 
-def failed_turn(failed: TurnFailed, response_id: str, headers: dict[str, str]) -> Response[Json]:
+def failed_turn(
+    failed: TurnFailed, response_id: str, headers: dict[str, str], request: Request[Any, Any, Any]
+) -> Response[Json]:
     """The answer to a request whose turn was accepted and then failed (D-32)."""
     status = _FAILED_TURN_STATUS.get(failed.reason, 500)
     kind = "invalid_request_error" if status == 400 else "server_error"
     code, param = error_object(failed)["code"], "model" if failed.reason == "model_changed" else None
+    notes(request.scope).code, notes(request.scope).param = code, param
     body = error_envelope(kind, failed.message, code=code, param=param)
     return Response(body, status_code=status, headers=headers | {"X-Response-Id": response_id})

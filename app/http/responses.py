@@ -20,6 +20,7 @@ from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.request_log import notes
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
@@ -58,7 +59,7 @@ async def answer(
         headers = session_headers(turn, stream=True)
         return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn)
+    return _object(turn, request)
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -68,11 +69,11 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
     headers = session_headers(turn, stream=False)
     if isinstance(ended, TurnFailed):
-        return failed_turn(ended, turn.response.id, headers)
+        return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
@@ -109,12 +110,9 @@ async def upgrade_required(request: HttpRequest) -> Response[Any]:
     """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
     if "upgrade" not in request.headers:
         raise MethodNotAllowedException(headers={"Allow": "POST"})
-    body = error_envelope(
-        "invalid_request_error",
-        "WebSocket mode is not supported; send POST /v1/responses.",
-        code="upgrade_not_supported",
-    )
-    return Response(body, status_code=426)
+    code = notes(request.scope).code = "upgrade_not_supported"
+    message = "WebSocket mode is not supported; send POST /v1/responses."
+    return Response(error_envelope("invalid_request_error", message, code=code), status_code=426)
 
 
 @get("/v1/responses/{response_id:str}")
