@@ -1,5 +1,7 @@
 """The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
 
+import logging
+
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
@@ -10,12 +12,14 @@ from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.access import FrontDoor, caller, guard_route
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
-from turnlog.app.http.origins import AllowList
+from turnlog.app.http.origins import ANY_SANDBOX, AllowList
 from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
 from turnlog.app.http.service import Service
 from turnlog.app.settings import Settings
 from turnlog.domain.errors import ResponsesError
+
+log = logging.getLogger("turnlog")
 
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - what is left out of the names, not listened on
 
@@ -28,6 +32,11 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     """
     listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
+    if ANY_SANDBOX in allowed.origins:
+        log.warning(
+            "TURNLOG_ALLOWED_ORIGINS has 'null': any file and any sandboxed frame in a browser, whoever wrote it, "
+            "may talk to this server and read the answers."
+        )
     limits = RequestLimits(
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )

@@ -15,6 +15,9 @@ from turnlog.domain.errors import ForbiddenError
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?", re.ASCII)
+ANY_SANDBOX = "null"
+"""What browsers write for pages without an origin: of files, of sandboxed frames, of some web views."""
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+", re.ASCII)
 
 
@@ -25,7 +28,7 @@ class HostNotAllowedError(ForbiddenError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The Host of the request is none that this server answers to; TURNLOG_ALLOWED_HOSTS names others."
+            "This server does not answer to the Host of the request; TURNLOG_ALLOWED_HOSTS can allow it."
         )
 
 
@@ -36,7 +39,7 @@ class OriginNotAllowedError(ForbiddenError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Web pages of this Origin may not talk to this server; TURNLOG_ALLOWED_ORIGINS names others."
+            "Web pages of this Origin may not talk to this server; TURNLOG_ALLOWED_ORIGINS can allow them."
         )
 
 
@@ -46,7 +49,7 @@ class AllowList:
     Args:
         hosts: names beside those of loopback; they hold for every port.
         origins: whose pages may send requests and read the answers, as browsers write them:
-            `https://chat.example.com`. Pages of this machine may send requests, but read nothing.
+            `https://chat.example.com`, or `null`. Pages of this machine may send requests, but read nothing.
 
     Raises:
         SettingsError: one has another form.
@@ -56,7 +59,7 @@ class AllowList:
         self._hosts = LOOPBACK_NAMES | {_bare(host) for host in hosts}
         self.origins = frozenset(origins)
         for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
+            if origin != ANY_SANDBOX and not _ORIGIN.fullmatch(origin):
                 raise SettingsError(
                     f"TURNLOG_ALLOWED_ORIGINS has '{origin}': expected an origin such as https://chat.example.com"
                 )

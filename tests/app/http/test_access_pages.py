@@ -1,11 +1,14 @@
 """What web pages and rebound names get of a server: nothing, unless it is configured (D-17, D-18)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.app.http.keyed import KeyedServer, keyed_serving, send
 from tests.app.http.test_access_walk import MISSING, filled
+from tests.app.printing import printing
+from tests.app.scripts import SCRIPT
 from tests.serving import RunningServer
 from turnlog.app.access import POLICY
 from turnlog.app.http.origins import AllowList, HostNotAllowedError, OriginNotAllowedError, is_loopback
@@ -231,7 +234,30 @@ def test_a_page_of_this_machine_reads_nothing_either_when_others_do(shared: Keye
     assert cors(answer.headers) == {}
 
 
-@pytest.mark.parametrize("origin", ["*", "null", "chat.example.com", f"{CHAT}/", "https://a b"])
+@pytest.mark.parametrize("origin", ["*", "NULL", "chat.example.com", f"{CHAT}/", "https://a b"])
 def test_a_wrong_origin_is_refused_at_the_start(origin: str) -> None:
     with pytest.raises(SettingsError, match="TURNLOG_ALLOWED_ORIGINS"):
         AllowList([], [origin])
+
+
+def test_pages_without_an_origin_are_let_in_knowingly(tmp_path: Path) -> None:
+    """T2-27: such as Jan's web view; the start warns of it."""
+    with printing(tmp_path, SCRIPT, TURNLOG_ALLOWED_ORIGINS=f"null,{CHAT}") as printed:
+        sandboxed = send(
+            printed.server.address, "GET", "/health", **{"Origin": "null", "Sec-Fetch-Site": "cross-site"}
+        )
+        evil = send(printed.server.address, "GET", "/health", Origin=EVIL)
+        said = printed.text()
+
+    assert (sandboxed.status, cors(sandboxed.headers)["access-control-allow-origin"]) == (200, "null")
+    assert evil.status == 403
+    assert "TURNLOG_ALLOWED_ORIGINS has 'null'" in said
+
+
+def test_a_refused_host_or_origin_names_the_setting_that_would_allow_it(server: RunningServer) -> None:
+    """T2-27."""
+    host = send(server.address, "GET", "/health", Host="evil.example")
+    origins = [send(server.address, "GET", "/health", Origin=origin) for origin in (EVIL, "null")]
+
+    assert "TURNLOG_ALLOWED_HOSTS" in host.body.decode()
+    assert all("TURNLOG_ALLOWED_ORIGINS" in each.body.decode() for each in origins)
