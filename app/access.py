@@ -34,6 +34,10 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     ("GET", "/openapi.json"): ANY_ROLE,
     ("GET", "/v1/models"): ANY_ROLE,
     ("GET", "/v1/models/{name}"): ANY_ROLE,
+    # Models of that name.
+    ("GET", "/v1/models/load"): ANY_ROLE,
+    ("GET", "/v1/models/unload"): ANY_ROLE,
+    ("GET", "/v1/models/swap"): ANY_ROLE,
     ("POST", "/v1/models/load"): OPERATOR,
     ("POST", "/v1/models/unload"): OPERATOR,
     ("POST", "/v1/models/swap"): OPERATOR,
