@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from turnlog.adapters.http11 import StandardProtocol
 from turnlog.adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
@@ -48,11 +49,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     drain_limit_s: Callable[[], float] = lambda: 30.0
 
 
-class _Refusal(Exception):  # noqa: N818 - never leaves the protocol
-    """A request that breaks a limit while it is parsed."""
-
-
-class CuttableProtocol(HttpToolsProtocol):
+class CuttableProtocol(StandardProtocol):
     """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
 
     limits = ConnectionLimits()
@@ -64,7 +61,6 @@ class CuttableProtocol(HttpToolsProtocol):
     _pending_bytes = 0
     _header_bytes = 0
     _request_id = ""
-    _refusal = (400, "invalid_http", "Invalid HTTP request received.")
 
     # ── the connection ──
 
@@ -99,7 +95,7 @@ class CuttableProtocol(HttpToolsProtocol):
             if self.transport.is_closing():
                 return
             if self._pending_bytes > self.limits.head_bytes:
-                self._refusal = self._head_refusal()
+                self.refusal = self._head_refusal()
                 self.send_400_response("")
                 return
 
@@ -121,19 +117,19 @@ class CuttableProtocol(HttpToolsProtocol):
         """Take a header, of the head or of the trailers."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.head_bytes:
-            self._refusal = self._head_refusal()
-            raise _Refusal
+            self.refuse(*self._head_refusal())
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there: begin to wait for the body."""
         if len(self.pipeline) >= MOST_PIPELINED:
-            self._refusal = (400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
-            raise _Refusal
+            self.refuse(400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
         self._pending_bytes = 0
         self._wait("body", self.limits.body_timeout_s)
         super().on_headers_complete()
-        # Here, so that no answer is without it, whoever makes it; none is sent before this returns.
+
+    def on_request(self) -> None:
+        """Give the answer its id, whoever makes it."""
         self.cycle.default_headers = [*self.cycle.default_headers, _id_header(self._request_id)]
 
     def on_body(self, body: bytes) -> None:
@@ -159,7 +155,7 @@ class CuttableProtocol(HttpToolsProtocol):
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
-        status, code, message = self._refusal
+        status, code, message = self.refusal
         request_id = self._request_id or _new_request_id()
         log.info("[http] not a request", extra={"request_id": request_id, "status": status, "code": code})
         body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
@@ -174,9 +170,6 @@ class CuttableProtocol(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
         self._watch_reader()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the application answers an upgrade, and strangers write no lines into the log."""
 
     # ── deadlines of the sender ──
 
@@ -201,7 +194,7 @@ class CuttableProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"The request's {self._waits_for} did not come in time."
-            self._refusal = (408, "request_timeout", message)
+            self.refusal = (408, "request_timeout", message)
             self.send_400_response("")
 
     def _head_refusal(self) -> tuple[int, str, str]:

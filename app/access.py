@@ -30,7 +30,6 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     # The status alone; what is wrong is told to operators.
     ("GET", "/health/ready"): EVERYONE,
     ("GET", "/"): ANY_ROLE,
-    ("HEAD", "/"): ANY_ROLE,
     ("GET", "/openapi.json"): ANY_ROLE,
     ("GET", "/v1/models"): ANY_ROLE,
     ("GET", "/v1/models/{name}"): ANY_ROLE,

@@ -66,7 +66,7 @@ class FrontDoor:
 
     def _check_sender(self, scope: HTTPScope) -> None:
         server = scope["server"]
-        self._allowed.check_host(_all(scope, b"host"), server and server[0])
+        self._allowed.check_host(_all(scope, b"host"), server and server[0], scope["http_version"])
         self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
 
     def _caller(self, scope: HTTPScope) -> Caller | None:
@@ -158,6 +158,8 @@ def _first(scope: HTTPScope, wanted: bytes) -> str | None:
 async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Let a caller through to a route if its roles include it (Litestar's guard of every route)."""
     scope = cast(HTTPScope, connection.scope)
+    found = notes(scope)
+    found.route, found.response_id = scope["path_template"], scope["path_params"].get("response_id")
     check_route(scope["user"], scope["method"], scope["path_template"])
 
 

@@ -12,6 +12,7 @@ from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.access import FrontDoor, caller, guard_route
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
+from turnlog.app.http.heads import Heads
 from turnlog.app.http.origins import ANY_SANDBOX, AllowList
 from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
@@ -34,15 +35,15 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
     if ANY_SANDBOX in allowed.origins:
         log.warning(
-            "TURNLOG_ALLOWED_ORIGINS has 'null': any file and any sandboxed frame in a browser, whoever wrote it, "
-            "may talk to this server and read the answers."
+            "TURNLOG_ALLOWED_ORIGINS has 'null': any file and any sandboxed frame in a browser may talk to "
+            "this server and read the answers, whoever wrote it."
         )
     limits = RequestLimits(
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
     front_door = FrontDoor(router, service.access, allowed, service.metrics.refused)
-    return RequestLog(front_door, every=settings.access_log)
+    return RequestLog(Heads(front_door), every=settings.access_log)
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:

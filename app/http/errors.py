@@ -8,9 +8,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
-from turnlog.adapters.litestar.compressed import UnsupportedEncodingError
+from turnlog.adapters.litestar.compressed import READ_ENCODINGS, UnsupportedEncodingError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
+from turnlog.app.http.heads import allowed_methods
 from turnlog.app.http.request_log import notes
 from turnlog.domain.errors import (
     ForbiddenError,
@@ -91,6 +92,8 @@ def _headers(error: ResponsesError) -> dict[str, str]:
     match error:
         case UnauthenticatedError():
             return {"WWW-Authenticate": "Bearer"}
+        case UnsupportedEncodingError():
+            return {"Accept-Encoding": ", ".join(READ_ENCODINGS)}
         case OverloadError():
             return {"Retry-After": str(error.retry_after_s)}
         case _:
@@ -109,7 +112,11 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     elif status == 413:
         message = "Request body too large"
     envelope = error_envelope(kind, message, code=refusal_code(error))
-    return Response(envelope, status_code=status, headers=error.headers)
+    headers = {
+        name: allowed_methods(value) if name.lower() == "allow" else value
+        for name, value in (error.headers or {}).items()
+    }
+    return Response(envelope, status_code=status, headers=headers)
 
 
 def refusal_code(error: Exception) -> str:

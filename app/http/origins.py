@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
 from turnlog.app.settings import SettingsError
-from turnlog.domain.errors import ForbiddenError
+from turnlog.domain.errors import ForbiddenError, InvalidRequestError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -30,6 +30,15 @@ class HostNotAllowedError(ForbiddenError):
         super().__init__(
             "This server does not answer to the Host of the request; TURNLOG_ALLOWED_HOSTS can allow it."
         )
+
+
+class InvalidHostError(InvalidRequestError):
+    """The request does not say for which name it is (RFC 9112, 3.2)."""
+
+    code = "invalid_host"
+
+    def __init__(self) -> None:
+        super().__init__("The request must have one Host header, with a name and at most a port.")
 
 
 class OriginNotAllowedError(ForbiddenError):
@@ -64,19 +73,24 @@ class AllowList:
                     f"TURNLOG_ALLOWED_ORIGINS has '{origin}': expected an origin such as https://chat.example.com"
                 )
 
-    def check_host(self, hosts: list[str], server: str | None) -> None:
+    def check_host(self, hosts: list[str], server: str | None, http_version: str = "1.1") -> None:
         """Refuse a request for another name.
 
         Args:
-            hosts: its `Host` headers.
+            hosts: its `Host` headers. HTTP/1.0 needs none, and no browser speaks it.
             server: the address that the connection reached; it is no name that a page could rebind.
 
         Raises:
-            HostNotAllowedError: it is for another name, or does not say for which.
+            InvalidHostError: it does not say for which name it is.
+            HostNotAllowedError: it is for another name.
         """
+        if not hosts and http_version == "1.0":
+            return
         name = host_name(hosts[0]) if len(hosts) == 1 else None
+        if name is None:
+            raise InvalidHostError
         reached = (server or "").removeprefix("::ffff:")
-        if name is None or (name not in self._hosts and name != reached):
+        if name not in self._hosts and name != reached:
             raise HostNotAllowedError
 
     def check_origin(self, origins: list[str], fetch_site: str | None) -> None:

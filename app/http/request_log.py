@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from litestar.datastructures import Headers
+from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
@@ -27,8 +28,10 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:/+=@-]")
 
 @dataclass
 class Notes:
-    """What is found out about a request on its way."""
+    """What is found out about a request. The route is the declared one, as a path may hold anything."""
 
+    route: str = "(no route)"
+    response_id: str | None = None
     owner: str | None = None
     code: str | None = None
     param: str | None = None
@@ -58,6 +61,7 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and log it when its answer has ended or its client is gone."""
+        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
         cast(Any, scope)[_NOTES] = found = Notes()
         bind_contextvars(request_id=request_id(scope), **_clients_own_id(scope))
         status = 0
@@ -73,18 +77,13 @@ class RequestLog:
             await self._app(scope, receive, noting)
         finally:
             if self._every or status >= 400:
-                # The route as it is declared: the path may hold anything.
-                route = scope.get("path_template") or "(no route)"
                 told = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
-                log.info(
-                    "[http] %s %s", scope.get("method", "?"), route, extra=told | _said(found, scope, status)
-                )
+                log.info("[http] %s %s", scope["method"], found.route, extra=told | _said(found, status))
 
 
-def _said(found: Notes, scope: Scope, status: int) -> dict[str, object]:
-    response_id = scope.get("path_params", {}).get("response_id") if 200 <= status < 300 else None
+def _said(found: Notes, status: int) -> dict[str, object]:
     told = {
-        "response_id": response_id,
+        "response_id": found.response_id if 200 <= status < 300 else None,
         "owner": found.owner,
         "code": found.code,
         "param": found.param and without_content(found.param),

@@ -109,10 +109,14 @@ async def tell(
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
     """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
     if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST"})
+        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
     code = notes(request.scope).code = "upgrade_not_supported"
     message = "WebSocket mode is not supported; send POST /v1/responses."
-    return Response(error_envelope("invalid_request_error", message, code=code), status_code=426)
+    # RFC 9110, 15.5.22: which protocol there is instead.
+    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    return Response(
+        error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
+    )
 
 
 @get("/v1/responses/{response_id:str}")

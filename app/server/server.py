@@ -107,6 +107,8 @@ async def serve(
         for beside in (service.sweep(), service.tidy(), watch_loop(service.metrics.loop_lagged)):
             resources.callback(asyncio.create_task(beside).cancel)
         _allow_connections(settings)
+        # What strangers send that is no HTTP has lines of ours.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
             make_application(service, settings),
             http=within(connection_limits(settings)),
