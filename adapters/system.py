@@ -4,6 +4,7 @@ import os
 import resource
 import secrets
 import time
+from pathlib import Path
 
 from turnlog.domain.ids import IdKind, typed_id
 from turnlog.domain.ports import Clock
@@ -34,6 +35,15 @@ def allow_open_files(count: int) -> int:
         soft = count if hard < 0 else min(count, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has at the moment; 0 where the system does not say (macOS), or it is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class SystemIds:

@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Protocol
 
-from turnlog.domain.errors import RoleForbiddenError, UnauthenticatedError
+from turnlog.domain.errors import ResponsesError, RoleForbiddenError
 from turnlog.domain.owners import LOCAL, Caller, Role
 
 Route = tuple[str, str]
@@ -54,6 +54,16 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     ("GET", "/v1/audit/export"): AUDITOR,
     ("GET", "/v1/audit/compare"): AUDIT,
 }
+
+
+class UnauthenticatedError(ResponsesError):
+    """The request has no key that turnlog knows (D-18)."""
+
+    code = "invalid_api_key"
+
+    def __init__(self, *, given: bool) -> None:
+        what = "The API key is not valid" if given else "An API key is needed"
+        super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
 
 
 class Keys(Protocol):

@@ -66,16 +66,6 @@ class UnavailableError(ResponsesError):
     code = "unavailable"
 
 
-class UnauthenticatedError(ResponsesError):
-    """The request has no key that turnlog knows (D-18)."""
-
-    code = "invalid_api_key"
-
-    def __init__(self, *, given: bool) -> None:
-        what = "The API key is not valid" if given else "An API key is needed"
-        super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
-
-
 class ForbiddenError(ResponsesError):
     """Whoever asks may not do this."""
 
@@ -248,14 +238,76 @@ class ChainTooLongError(InvalidRequestError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt fills the model's window, no room is left for an answer (R-240, D-34)."""
+    """The prompt leaves no room for an answer in the model's window (R-240, D-34, T2-06).
+
+    Args:
+        fixed_tokens: what instructions and tools take of the prompt; they are in every turn.
+        room_tokens: what is kept for the answer.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, window_tokens: int) -> None:
+    def __init__(
+        self, prompt_tokens: int, window_tokens: int, *, fixed_tokens: int, room_tokens: int
+    ) -> None:
+        if room_tokens >= window_tokens:
+            advice = "Ask for fewer max_output_tokens."
+        elif fixed_tokens + room_tokens > window_tokens:
+            advice = "Shorten instructions and tools, or use a model with a larger window."
+        elif room_tokens > 1:
+            advice = "Send less, or ask for fewer max_output_tokens."
+        else:
+            advice = "Send less, or continue from an earlier response."
         super().__init__(
-            f"context_length_exceeded: the prompt has {prompt_tokens} tokens and this model's context window "
-            f"is {window_tokens}. Send less, or continue from an earlier response."
+            f"context_length_exceeded: the prompt has {prompt_tokens} tokens, {fixed_tokens} of them for "
+            f"instructions and tools, and the answer needs room for {room_tokens}; this model's context "
+            f"window is {window_tokens}. {advice}"
+        )
+
+
+class TemplateTimeoutError(InvalidRequestError):
+    """The conversation was not rendered and encoded in the time there is for it."""
+
+    code = "template_timeout"
+    param = "input"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            f"The conversation was not rendered and encoded within {limit_s:g} s. Send less, or use a model "
+            "with a simpler chat template."
+        )
+
+
+class SchemaTooComplexError(InvalidRequestError):
+    """A schema was not compiled in the time there is for it."""
+
+    code = "schema_too_complex"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"The schema was not compiled within {limit_s:g} s. Use a simpler one.")
+
+
+class PromptCrashedEngineError(InvalidRequestError):
+    """The prompt was the only one running at two crashes of its model in a row."""
+
+    code = "prompt_crashed_engine"
+    param = "input"
+
+    def __init__(self, until: str) -> None:
+        super().__init__(
+            f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
+            "another one, or wait."
+        )
+
+
+class TextProcessError(UnavailableError):
+    """The process that renders and encodes prompts died twice over one request."""
+
+    code = "engine_crashed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The process that renders prompts died while it worked on this request. Retry later."
         )
 
 

@@ -25,14 +25,21 @@ FailureReason = Literal[
     "cancelled",
     "server_restart",
     "engine_timeout",
+    "engine_crashed",
     "shutting_down",
     "model_changed",
     "storage_full",
     "model_unavailable",
 ]
 
-WIRE_VERSION = 1
-"""The version of the rules by which events become frames; a response keeps the one it was made with."""
+Limit = Literal["max_output_tokens", "context_window"]
+"""What bounds the length of an answer."""
+
+WIRE_VERSION = 2
+"""The version of the rules by which events become frames; a response keeps the one it was made with.
+
+2: `incomplete_details` has `limit`; U+0085, U+2028 and U+2029 are escaped.
+"""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -78,7 +85,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
     `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the headers by which clients mark their retries; `replay_of` is the response this one runs again.
+    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -107,13 +114,14 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
     replay_of: str | None = None
-    wire_version: int = WIRE_VERSION
+    wire_version: int = 1
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
     """The turn got its lane and was given to the engine; adds what was decided at dispatch.
 
-    `truncated_messages` is how many of the oldest messages were left out so that the rest fits.
+    `truncated_messages` is how many of the oldest messages were left out so that the rest fits;
+    `output_limit` says what set `output_budget_tokens`.
     """
 
     cache_class: CacheClass
@@ -122,6 +130,7 @@ class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generati
     prompt: PromptRecord
     output_budget_tokens: int
     truncated_messages: int = 0
+    output_limit: Limit = "max_output_tokens"
 
 
 class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"):

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from turnlog.domain.assembler import Assembler, turn_stats
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
+    WIRE_VERSION,
     CacheClass,
     ContentExpired,
     FailureReason,
@@ -15,6 +16,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    Limit,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -39,6 +41,7 @@ Events = list[ResponseEvent]
 
 _MESSAGES: dict[FailureReason, str] = {
     "client_abort": "the client left before the turn was done",
+    "engine_crashed": "the engine's process ended before the turn was done",
     "engine_timeout": "the engine did not answer in time",
     "stream_exhausted": "the engine stopped without an end",
     "cancelled": "the turn was cancelled",
@@ -127,6 +130,7 @@ class Response(Lifecycle):
                 instance_id=instance_id,
                 boot_id=boot_id,
                 owner=owner,
+                wire_version=WIRE_VERSION,
                 **asdict(request.echoed),
             )
         )
@@ -141,6 +145,7 @@ class Response(Lifecycle):
         engine: EngineInfo,
         prompt: PromptRecord,
         output_budget_tokens: int,
+        output_limit: Limit,
         truncated_messages: int,
         new_id: Callable[[IdKind], str],
     ) -> Events:
@@ -168,6 +173,7 @@ class Response(Lifecycle):
                 tokenizer_fingerprint=engine.tokenizer_fingerprint,
                 prompt=prompt,
                 output_budget_tokens=output_budget_tokens,
+                output_limit=output_limit,
                 truncated_messages=truncated_messages,
             )
         )

@@ -6,16 +6,30 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
+from tests.waiting import SOON_S
+
 LONG_S = 60.0
-"""How long a test waits for what should come at once, before it calls it lost."""
+"""How long a test waits for a process to end, or to do all of its work."""
+
+PROGRAM = (sys.executable, "-m", "turnlog.app")
+
+
+class Client(httpx.Client):
+    """A client whose test fails if a request is not answered soon."""
+
+    def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        try:
+            return super().send(request, **options)
+        except httpx.ReadTimeout as error:
+            raise AssertionError(f"no answer to {request.method} {request.url}") from error
 
 
 @dataclass
@@ -29,7 +43,12 @@ class RunningServer:
     @property
     def http(self) -> httpx.Client:
         """A fresh client of this server."""
-        return httpx.Client(base_url=self.address, timeout=LONG_S)
+        return self.client()
+
+    def client(self, *, key: str | None = None, timeout_s: float = SOON_S) -> httpx.Client:
+        """A fresh client of this server, for the owner of that key."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return Client(base_url=self.address, timeout=timeout_s, headers=headers)
 
     def stop(self) -> int:
         """Send SIGTERM and wait; the exit code."""
@@ -40,7 +59,7 @@ class RunningServer:
 def turnlog(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "turnlog.app", *arguments],
+        [*PROGRAM, *arguments],
         env=os.environ | {"COLUMNS": "120"} | environ,
         capture_output=True,
         text=True,
@@ -56,12 +75,19 @@ def serving(database: Path, *arguments: str, **environ: str) -> AbstractContextM
 
 @contextmanager
 def started(
-    database: Path, arguments: Sequence[str], environ: dict[str, str], stderr: IO[str] | None = None
+    database: Path,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    stderr: IO[str] | None = None,
+    program: Sequence[str] = PROGRAM,
+    folder: Path | None = None,
 ) -> Iterator[RunningServer]:
-    """As `serving`; what the server says of errors goes to `stderr`."""
+    """As `serving`; the server logs to `stderr`. `folder` is the working directory of `program`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnlog.app", "serve", "--port", "0", "--db", str(database), *arguments],
-        env=os.environ | {"COLUMNS": "300"} | environ,
+        [*program, "serve", "--port", "0", "--db", str(database), *arguments],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "300", **environ},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
@@ -89,7 +115,7 @@ def connected(server: RunningServer) -> Iterator[socket.socket]:
     """A bare connection that takes little at a time, for what no HTTP client would do."""
     host, port = server.address.removeprefix("http://").split(":")
     with socket.socket() as client:
-        client.settimeout(LONG_S)
+        client.settimeout(SOON_S)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((host, int(port)))
         yield client

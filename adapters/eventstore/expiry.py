@@ -11,11 +11,11 @@ from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore import readmodel
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.redaction import without_content
-from turnlog.adapters.eventstore.sqlite import EventRecorder
+from turnlog.adapters.eventstore.recorder import EventRecorder
 from turnlog.domain.errors import StorageError
 from turnlog.domain.events import Recorded
 from turnlog.domain.lifecycle import Lifecycle, Status
+from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
@@ -100,7 +100,7 @@ class ContentSweep:
             reached += 1
             event = Lifecycle(Status(due.state)).expire(at_ms=now_s * 1000)
             expired = Recorded(due.response_id, reached, event)
-            self._recorder._insert_events(cursor, [self._mapper.to_stored_event(expired)])
+            self._recorder.insert(cursor, [self._mapper.to_stored_event(expired)])
         return _Place(due.response_id, reached)
 
     def _remove_rows(self, cursor: SQLiteCursor, response_id: str) -> None:

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.expiry import ContentSweep
-from turnlog.adapters.eventstore.outcome import settled_failure
-from turnlog.adapters.eventstore.refused import RefusedAppends
-from turnlog.adapters.eventstore.sqlite import LOCK_TIMEOUT_S, EventRecorder, storage_errors
+from turnlog.adapters.eventstore.recorder import LOCK_TIMEOUT_S, EventRecorder, storage_errors
+from turnlog.adapters.eventstore.refusals import RefusedAppends, settled_failure
 from turnlog.domain.errors import StorageError, StorageRefusedError
 from turnlog.domain.events import Recorded
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
-from turnlog.adapters.eventstore import auditing
-from turnlog.adapters.eventstore.auditing import FAMILY_LIMIT
+from turnlog.adapters.eventstore import audit
+from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.sqlite import EventRecorder, storage_errors
+from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogPass
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
@@ -103,31 +103,35 @@ class SqliteEventReader:
 
     def find(self, wanted: AuditFilter) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
-        return self._look_up(auditing.page, wanted)
+        return self._look_up(audit.page, wanted)
 
     def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
         """The row of one response; None if it is not there."""
-        return self._look_up(auditing.row, response_id, owner)
+        return self._look_up(audit.row, response_id, owner)
 
     def family(
         self, response_id: str, *, owner: str | None = None, limit: int = FAMILY_LIMIT
     ) -> Future[list[AuditRow]]:
         """All responses of the conversation that this one is part of; see `AuditReader.family`."""
-        return self._look_up(auditing.family, response_id, owner, limit)
+        return self._look_up(audit.family, response_id, owner, limit)
 
     def replays_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """The responses that run this one again, oldest first."""
-        return self._look_up(auditing.replays_of, response_id, owner)
+        return self._look_up(audit.replays_of, response_id, owner)
 
     def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """What the client sent again after a failure; see `AuditReader.attempts_of`."""
-        return self._look_up(auditing.attempts_of, response_id, owner)
+        return self._look_up(audit.attempts_of, response_id, owner)
+
+    def ids_beginning(self, prefix: str, *, limit: int) -> Future[list[str]]:
+        """The ids of responses that begin with `prefix`, at most `limit`, in order."""
+        return self._look_up(audit.ids_beginning, prefix, limit)
 
     def export(
         self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
     ) -> SqliteLogPass:
         """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
-        return SqliteLogPass(self._recorder.datastore, after=after, since_ms=since_ms, until_ms=until_ms)
+        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

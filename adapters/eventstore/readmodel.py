@@ -14,6 +14,7 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import textindex
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.schema import TABLES
+from turnlog.adapters.retry_keys import IDEMPOTENCY_KEY, RETRY_COUNT
 from turnlog.domain.audit.attempts import request_digests
 from turnlog.domain.audit.search import metadata_texts, searchable_text
 from turnlog.domain.events import (
@@ -36,11 +37,8 @@ from turnlog.domain.response import fold
 
 VERSION = 3
 
-EVENTS_PER_REPORT = 10_000
-"""How often a rebuild tells how far it is."""
-
 Progress = Callable[[int, int], None]
-"""Told how many events are done, and of how many."""
+"""Called with the number of events read and the number there are."""
 
 # A parent that is not stored yet gives its id for now, and its own chain when it comes.
 _NEW_RESPONSE = """
@@ -146,7 +144,10 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one 
 
 
 def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
-    retry_digest, body_digest = (None, None) if event.expired_sha256 else request_digests(event)
+    retry_digest: str | None = None
+    body_digest: str | None = None
+    if event.expired_sha256 is None:
+        retry_digest, body_digest = request_digests(event, unique=IDEMPOTENCY_KEY, counter=RETRY_COUNT)
     # A replay of a conversation's first response belongs to the conversation.
     parent = event.previous_response_id or event.replay_of
     row = {
@@ -191,8 +192,13 @@ def _called(calls: tuple[CallItem, ...], place: dict[str, Any]) -> list[RowChang
     return [(_NEW_TOOL, {**place, "name": call.name}) for call in calls if call.name]
 
 
-def record(cursor: SQLiteCursor, mapper: EventMapper, recorded: Recorded) -> None:
-    """Change the rows for an event that is being stored, and when a turn has ended, the text index."""
+def record(cursor: SQLiteCursor, mapper: EventMapper, stored: StoredEvent) -> None:
+    """Change the rows for an event that is being stored and, when it ends the turn, the text index.
+
+    Raises:
+        StorageError: the event cannot be read back from its bytes.
+    """
+    recorded = mapper.to_domain_event(stored)
     for statement, parameters in row_changes(recorded):
         cursor.execute(statement, parameters)
     if isinstance(recorded.event, TurnCommitted | TurnFailed) and (
@@ -234,37 +240,10 @@ def version(cursor: SQLiteCursor) -> int | None:
     return row and int(row["version"])
 
 
-def bring_up_to_date(cursor: SQLiteCursor, mapper: EventMapper) -> None:
-    """Make the rows again from the log if another version of them is there, or none.
-
-    Raises:
-        StorageError: an event of the log cannot be read, or this SQLite cannot search text.
-    """
-    textindex.require_full_text(cursor)
-    cursor.execute("CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)")
-    if version(cursor) != VERSION:
-        rebuild(cursor, mapper)
-
-
-def rebuild(cursor: SQLiteCursor, mapper: EventMapper, progress: Progress | None = None) -> int:
-    """Make the rows again from the log; from how many events.
-
-    Raises:
-        StorageError: an event of the log cannot be read.
-    """
+def recreate(cursor: SQLiteCursor) -> None:
+    """Drop the rows and the text index, and create their tables empty, in this version."""
     for statement in TABLES:
         cursor.execute(statement)
     textindex.create(cursor)
-    cursor.execute("SELECT count(*) FROM stored_events")
-    (total,) = cursor.fetchone()
-    # A cursor of its own, so that the log is not held in memory while the rows are written.
-    log = cursor.sqlite_cursor.connection.execute(
-        "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
-    )
-    for done, row in enumerate(log, start=1):
-        record(cursor, mapper, mapper.to_domain_event(StoredEvent(*row)))
-        if progress and (done % EVENTS_PER_REPORT == 0 or done == total):
-            progress(done, total)
     cursor.execute("DELETE FROM readmodel_version")
     cursor.execute("INSERT INTO readmodel_version VALUES (:version)", {"version": VERSION})
-    return int(total)

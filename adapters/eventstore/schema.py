@@ -4,6 +4,8 @@
 of creation, so that whatever it leads to comes newest first without sorting.
 """
 
+VERSION_TABLE = "CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)"
+
 TABLES = (
     "DROP TABLE IF EXISTS responses",
     "DROP TABLE IF EXISTS response_items",

@@ -11,7 +11,7 @@ from turnlog.adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJou
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.readmodel import Progress
-from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder, storage_errors
+from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
 from turnlog.domain.errors import StorageError
 
 log = logging.getLogger("turnlog")

@@ -48,12 +48,12 @@ def create(cursor: SQLiteCursor) -> None:
 
 def add(cursor: SQLiteCursor, n: int, text: str) -> None:
     """Let response number `n` be found by its text."""
-    cursor.execute(_ADD, {"n": n, "text": text})
+    cursor.execute(_ADD, {"n": n, "text": _indexable(text)})
 
 
 def remove(cursor: SQLiteCursor, n: int, text: str) -> None:
     """Take a response out. `text` must be what it was added with, or the index is damaged."""
-    cursor.execute(_REMOVE, {"n": n, "text": text})
+    cursor.execute(_REMOVE, {"n": n, "text": _indexable(text)})
 
 
 def matches(cursor: SQLiteCursor, text: str, *, limit: int) -> list[int]:
@@ -87,5 +87,10 @@ def optimize(connection: sqlite3.Connection) -> None:
 
 def _phrase(text: str) -> str:
     """The text as one quoted phrase of FTS5's query language, in which nothing has a meaning."""
-    quoted = text.replace("\0", " ").replace('"', '""')
+    quoted = _indexable(text).replace('"', '""')
     return f'"{quoted}"'
+
+
+def _indexable(text: str) -> str:
+    # SQLite's tokenizer reads no further than a NUL.
+    return text.replace("\0", " ")

@@ -1,31 +1,33 @@
-"""The log as a file of JSON lines, out of one store and into another, with the very bytes of every event.
+"""The log as a file of JSON lines: exported from one store and imported into another, with identical bytes.
 
-A pass is a header, one line for each event, and an end, without which it was cut off. The state of an event
-stands in its line as it is stored, for it is JSON; should it ever not be, it stands there as base64.
+A pass is a header, one line per event and an end line; without the end line it was cut off. An event's state
+is JSON and stands in its line as it is stored; a damaged state that is not JSON stands there as base64.
 """
 
-import sqlite3
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import BinaryIO, Literal
 
 import msgspec
-from eventsourcing.persistence import StoredEvent
+from eventsourcing.persistence import IntegrityError, Notification, StoredEvent
+from eventsourcing.sqlite import SQLiteCursor
 from msgspec import Raw, Struct
 
-from turnlog.adapters.eventstore.sqlite import EventDatastore, storage_errors
+from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
+from turnlog.domain.errors import StorageError
+from turnlog.domain.events import ResponseCreated
 
 FORMAT_VERSION = 1
 
-EVENTS_PER_CHUNK = 500
-"""Lines that are told at a time: some hundred kilobytes."""
+EVENTS_PER_REPORT = 5_000
+"""How many events an import stores between two reports of its progress."""
 
-_FAILURE = "The events could not be exported"
-_TOTAL = "SELECT count(*) FROM stored_events WHERE rowid > :after"
-_EVENTS = """
-    SELECT rowid, originator_id, originator_version, topic, state FROM stored_events
-    WHERE rowid > :after ORDER BY rowid
-"""
+_STEP_BYTES = 64 * 1024
+_EXPORT_FAILED = "The events could not be exported"
 
 
 class Header(Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
@@ -53,7 +55,7 @@ class EventLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="event"
         """The event as a store keeps it.
 
         Raises:
-            ValueError: the line has no state, or one that is no base64.
+            ValueError: the line has no state, or one that is not base64.
         """
         state = bytes(self.event)
         if self.base64 is not None:
@@ -64,7 +66,7 @@ class EventLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="event"
 
 
 class EndLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="end"):
-    """The last line: how many events the pass told, and the position from which another can go on."""
+    """The last line: how many events the pass has, and the position behind which the next one begins."""
 
     events: int
     position: int
@@ -78,16 +80,17 @@ class _Time(Struct):
 
 
 class SqliteLogPass:
-    """A `LogPass` over the log as it was when the pass began; appends go on meanwhile.
+    """A `LogPass` up to the event that is the newest when the pass begins; appends go on meanwhile.
 
     Args:
         after: the position behind which it begins.
-        since_ms, until_ms: only events from the first and before the second time are told.
+        since_ms, until_ms: only events from the first and before the second time are exported.
     """
 
     def __init__(
-        self, datastore: EventDatastore, *, after: int, since_ms: int | None, until_ms: int | None
+        self, recorder: EventRecorder, *, after: int, since_ms: int | None, until_ms: int | None
     ) -> None:
+        self._recorder = recorder
         self._header = Header(
             format="turnlog.log",
             format_version=FORMAT_VERSION,
@@ -95,60 +98,37 @@ class SqliteLogPass:
             since_ms=since_ms,
             until_ms=until_ms,
         )
-        self._times = _Times(since_ms, until_ms)
-        self._told = 0
+        self._decode_time = msgspec.json.Decoder(_Time).decode
+        with storage_errors(_EXPORT_FAILED):
+            self._last = recorder.last_position()
+        self.total = max(self._last - after, 0)
         self.done = 0
-        with storage_errors(_FAILURE):
-            # A connection of its own: the pass may take long, and must not keep a reader's.
-            self._connection = sqlite3.connect(
-                datastore.uri, uri=True, isolation_level=None, check_same_thread=False
-            )
-        try:
-            with storage_errors(_FAILURE):
-                self._connection.execute("BEGIN")
-                (self.total,) = self._connection.execute(_TOTAL, {"after": after}).fetchone()
-        except BaseException:
-            self._connection.close()
-            raise
         self.position = after
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of whole lines: a header, events, an end."""
+        """Chunks of whole lines: a header, events, an end line."""
         yield _line(self._header)
-        with storage_errors(_FAILURE):
-            rows = self._connection.execute(_EVENTS, {"after": self.position})
-            while chunk := rows.fetchmany(EVENTS_PER_CHUNK):
-                lines = [_event_line(*row) for row in chunk if self._times.include(row[4])]
-                self._told += len(lines)
+        exported = 0
+        with storage_errors(_EXPORT_FAILED):
+            for chunk in self._recorder.log(after=self.position, until=self._last):
+                lines = [_event_line(stored) for stored in chunk if self._includes(stored.state)]
+                exported += len(lines)
                 self.done += len(chunk)
-                self.position = chunk[-1][0]
+                self.position = chunk[-1].id
                 if lines:
                     yield b"".join(lines)
-        yield _line(EndLine(events=self._told, position=self.position))
+        yield _line(EndLine(events=exported, position=self.position))
 
-    def close(self) -> None:
-        """Let the log go."""
-        self._connection.close()
-
-
-class _Times:
-    """Which events are told, by when they happened."""
-
-    def __init__(self, since_ms: int | None, until_ms: int | None) -> None:
-        self._since_ms = since_ms
-        self._until_ms = until_ms
-        self._decode = msgspec.json.Decoder(_Time).decode
-
-    def include(self, state: bytes) -> bool:
-        if self._since_ms is None and self._until_ms is None:
+    def _includes(self, state: bytes) -> bool:
+        """Whether an event is of the time asked for; a damaged one always is: an auditor must not miss it."""
+        since_ms, until_ms = self._header.since_ms, self._header.until_ms
+        if since_ms is None and until_ms is None:
             return True
         try:
-            at_ms = self._decode(state).at_ms
+            at_ms = self._decode_time(state).at_ms
         except msgspec.MsgspecError:
-            return True  # damaged, and of whatever time: an auditor must not miss it
-        return (self._since_ms is None or at_ms >= self._since_ms) and (
-            self._until_ms is None or at_ms < self._until_ms
-        )
+            return True
+        return (since_ms is None or at_ms >= since_ms) and (until_ms is None or at_ms < until_ms)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -159,16 +139,16 @@ def _line(line: Header | EndLine) -> bytes:
     return _encode(line) + b"\n"
 
 
-def _event_line(position: int, response_id: str, version: int, topic: str, state: bytes) -> bytes:
+def _event_line(stored: Notification) -> bytes:
     head = b'{"line":"event","position":%d,"response_id":%b,"version":%d,"topic":%b,' % (
-        position,
-        _encode(response_id),
-        version,
-        _encode(topic),
+        stored.id,
+        _encode(stored.originator_id),
+        stored.originator_version,
+        _encode(stored.topic),
     )
-    if _is_verbatim(state):
-        return b'%b"event":%b}\n' % (head, state)
-    return b'%b"base64":"%b"}\n' % (head, b64encode(state))
+    if _is_verbatim(stored.state):
+        return b'%b"event":%b}\n' % (head, stored.state)
+    return b'%b"base64":"%b"}\n' % (head, b64encode(stored.state))
 
 
 def _is_verbatim(state: bytes) -> bool:
@@ -178,3 +158,166 @@ def _is_verbatim(state: bytes) -> bool:
         return b"\n" not in state and bytes(_as_json(state)) == state
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
+
+
+class Reached(Struct, frozen=True):
+    """How far an export in a file has got: up to which position, and of which times.
+
+    `whole_bytes` is the length of the file without a line that was cut off. `complete` says whether its last
+    pass has its end line.
+    """
+
+    position: int
+    complete: bool
+    whole_bytes: int
+    since_ms: int | None
+    until_ms: int | None
+
+
+def reached(path: Path) -> Reached:
+    """How far the export in the file has got, so that it can be resumed, also after it was cut off.
+
+    Raises:
+        StorageError: the file is not an export, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            header = _decoded(path, file.readline())
+            if not isinstance(header, Header):
+                raise _not_an_export(path)
+            whole_bytes, last = _last_whole_line(file)
+    except OSError as error:
+        raise StorageError(f"'{path}' could not be read: {error}") from error
+    line = _decoded(path, last)
+    position = line.after if isinstance(line, Header) else line.position
+    complete = isinstance(line, EndLine)
+    return Reached(position, complete, whole_bytes, header.since_ms, header.until_ms)
+
+
+def _last_whole_line(file: BinaryIO) -> tuple[int, bytes]:
+    """The bytes up to the end of the last whole line, and that line. The first line must be whole."""
+    end = file.seek(0, 2)
+    tail, start = b"", end
+    # Backwards, for an export may have gigabytes; until there is a line with another one before it.
+    while start and tail[: tail.rfind(b"\n") + 1].count(b"\n") < 2:
+        step = min(_STEP_BYTES + len(tail), start)
+        start = file.seek(start - step)
+        tail = file.read(step) + tail
+    whole = tail[: tail.rfind(b"\n") + 1]
+    return start + len(whole), whole[whole.rfind(b"\n", 0, -1) + 1 :]
+
+
+def _decoded(path: Path, line: bytes) -> Line:
+    try:
+        if line.endswith(b"\n"):
+            return msgspec.json.decode(line, type=Line)
+    except msgspec.MsgspecError as error:
+        raise _not_an_export(path) from error
+    raise _not_an_export(path)
+
+
+def _not_an_export(path: Path) -> StorageError:
+    return StorageError(f"'{path}' is no export of turnlog.")
+
+
+def import_events(path: Path, lines: Iterable[bytes], progress: Callable[[int], None] | None = None) -> int:
+    """Store the events of an export in an empty store, all or nothing; the number of events.
+
+    They keep their order and their bytes, and get their rows of the read model. Several passes may follow
+    each other, if each begins where the one before it ended.
+
+    Args:
+        path: the store; it is created if there is none.
+        lines: the export, line by line.
+        progress: called now and then with the number of events stored so far.
+
+    Raises:
+        StorageError: the store has events already or is in use, or a line is invalid; the error names the
+            line. Nothing has been stored.
+    """
+    failure = f"The events could not be imported into '{path}'"
+    with closing(StoreLock(path)), storage_errors(failure), ExitStack() as undo:
+        datastore = EventDatastore(path)
+        undo.callback(datastore.close)
+        recorder = EventRecorder(datastore)
+        recorder.create_table()
+        if recorder.last_position():
+            raise StorageError(f"The event store '{path}' has events already. Import into a new one.")
+        with datastore.transaction(commit=True) as cursor:
+            return _Import(recorder, cursor, progress or (lambda _: None)).take(lines)
+
+
+class _Import:
+    """The state of an import after each line: the position reached, and whether a pass is complete."""
+
+    def __init__(
+        self, recorder: EventRecorder, cursor: SQLiteCursor, progress: Callable[[int], None]
+    ) -> None:
+        self._recorder = recorder
+        self._cursor = cursor
+        self._progress = progress
+        self._mapper = EventMapper()
+        self._decode = msgspec.json.Decoder(Line).decode
+        self._events = 0
+        self._events_before_pass = 0
+        self._position = 0
+        self._in_pass = False
+
+    def take(self, lines: Iterable[bytes]) -> int:
+        """Store the events of all lines; the number of events.
+
+        Raises:
+            StorageError: a line is invalid, or the last pass has no end line.
+        """
+        number = 0
+        for number, line in enumerate(lines, start=1):
+            try:
+                self._take(line)
+            except (ValueError, IntegrityError, StorageError, msgspec.MsgspecError) as error:
+                cut = "" if line.endswith(b"\n") else "it is cut off; "
+                raise StorageError(f"Line {number} cannot be imported: {cut}{error}") from error
+        if self._in_pass or not number:
+            raise StorageError(f"The export is not complete: it was cut off after line {number}.")
+        self._progress(self._events)
+        return self._events
+
+    def _take(self, line: bytes) -> None:
+        match self._decode(line):
+            case Header() as header:
+                self._begin(header)
+            case _ if not self._in_pass:
+                raise ValueError("there is no header before it")
+            case EventLine() as event:
+                self._store(event)
+            case EndLine() as end:
+                self._end(end)
+
+    def _begin(self, header: Header) -> None:
+        if header.format_version != FORMAT_VERSION:
+            raise ValueError(f"its format has version {header.format_version}, known is {FORMAT_VERSION}")
+        if self._position and header.after != self._position:
+            raise ValueError(f"it goes on after position {header.after}, but {self._position} was reached")
+        self._in_pass = True
+        self._events_before_pass = self._events
+        self._position = header.after
+
+    def _store(self, line: EventLine) -> None:
+        if line.position <= self._position:
+            raise ValueError(f"position {line.position} does not come after {self._position}")
+        stored = line.stored
+        event = self._mapper.to_domain_event(stored).event
+        begins = isinstance(event, ResponseCreated) and event.response_id == line.response_id
+        if begins != (line.version == 1):
+            raise ValueError("a response begins with its own creation and has no other")
+        self._recorder.insert(self._cursor, [stored])
+        self._position = line.position
+        self._events += 1
+        if self._events % EVENTS_PER_REPORT == 0:
+            self._progress(self._events)
+
+    def _end(self, end: EndLine) -> None:
+        events = self._events - self._events_before_pass
+        if end.events != events:
+            raise ValueError(f"{end.events} events were exported, but {events} are here")
+        self._in_pass = False
+        self._position = max(self._position, end.position)

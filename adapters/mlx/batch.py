@@ -5,13 +5,14 @@ that cannot be batched run one after the other, by a `SoloGenerator`.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.dialect import THINKING, Dialect
 from turnlog.adapters.mlx.ensemble import EnsembleGenerator
@@ -23,14 +24,12 @@ from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
 from turnlog.adapters.mlx.sampling import Processor, penalties, sampler
 from turnlog.adapters.mlx.solo import SoloGenerator
 from turnlog.adapters.mlx.speech import Parse, Speech
+from turnlog.adapters.mlx.tokenbytes import TokenBytes
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.adapters.mlx.turn import BatchedTurn, failed
 from turnlog.domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
-
-CONCURRENCY = 16
-"""How many turns are decoded together unless said otherwise; more wait for a place."""
 
 # What a step reads of all waiting prompts together is how long a cancelled turn still runs, and how long the
 # others wait for their next token. On a CPU, short steps cost nothing, and with the slow arithmetic that is
@@ -61,9 +60,15 @@ class Batch:
 
     Args:
         concurrency: how many turns are decoded together at most.
+        delivered: called when all that was said in a step has been delivered.
     """
 
-    def __init__(self, model: LoadedModel, concurrency: int = CONCURRENCY) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        concurrency: int = CONCURRENCY,
+        delivered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._network = model.network
         self._tokenizer = model.tokenizer
         self._concurrency = concurrency
@@ -73,10 +78,11 @@ class Batch:
         self._batches = model.batches
         self._dialect = Dialect(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
-        self._logprobs = LogprobReader(model.tokenizer)
+        self._bytes = TokenBytes(model.tokenizer)
+        self._logprobs = LogprobReader(model.tokenizer, self._bytes)
         self._live: dict[int, _Seat] = {}
         self._waiting: set[int] = set()
-        self._outbox = Outbox()
+        self._outbox = Outbox(delivered)
         # When the first turn came that no step has seen yet, and how long a step takes that reads prompts.
         self._first_came_s: float | None = None
         self._prefill_s = 0.0
@@ -233,7 +239,9 @@ class Batch:
         assert guide is None or isinstance(guide, MlxGuide)
         begins_with = self._dialect.begins_with(submission.prompt.ids)
         speech = self._speech(submission, guide, begins_with)
-        turn = BatchedTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
+        turn = BatchedTurn(
+            submission, say, speech, self._tokenizer.detokenizer, self._bytes, submitted_s=submitted_s
+        )
         guided = self._guided(submission, guide, begins_with)
         uid = self._insert(submission, turn, guided)
         return uid, _Seat(turn, guided, submission.sampling.top_logprobs)

@@ -3,8 +3,8 @@
 from copy import deepcopy
 from typing import Any
 
+from turnlog.adapters.engine_process.messages import CacheExtent
 from turnlog.adapters.mlx.runtime import can_trim_prompt_cache, mx, trim_prompt_cache
-from turnlog.domain import tokens
 from turnlog.domain.tokens import TokenIds
 
 
@@ -19,14 +19,17 @@ class MlxCache:
         mx.eval([layer.state for layer in layers])
         self.ids = ids
         self._layers = layers
-        self._trimmable = can_trim_prompt_cache(layers)
-        # Llama 4's, which let go of what is a chunk's length behind them.
-        self._chunked = [layer for layer in layers if hasattr(layer, "start_position")]
+        # Llama 4's let go of what is a chunk's length behind them.
+        chunked = [layer for layer in layers if hasattr(layer, "start_position")]
+        self.extent = CacheExtent(
+            len(ids),
+            can_trim_prompt_cache(layers),
+            tuple((int(layer.start_position), int(layer.chunk_size)) for layer in chunked),
+        )
 
     def common_prefix(self, prompt: TokenIds) -> int:
         """How many ids at the start of `prompt` need not be read again; at least one is left to read."""
-        shared = min(tokens.common_prefix(self.ids, prompt), len(prompt) - 1)
-        return shared if shared == len(self.ids) or self._can_be_cut(shared) else 0
+        return self.extent.spared(self.ids, prompt)
 
     def first(self, count: int) -> list[Any]:
         """The layers as they were after `count` ids; the cache itself stays as it is.
@@ -45,13 +48,3 @@ class MlxCache:
         """Let go of the memory; the cache is of no use afterwards."""
         self.ids = ()
         self._layers = []
-        self._chunked = []
-
-    def _can_be_cut(self, count: int) -> bool:
-        """Whether the layers still have all that the model, after `count` ids, would look at.
-
-        Chunked ones look back to the beginning of a chunk. `trim` does not mind: it cuts what is there.
-        """
-        return self._trimmable and all(
-            layer.start_position <= count // layer.chunk_size * layer.chunk_size for layer in self._chunked
-        )

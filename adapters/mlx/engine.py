@@ -1,21 +1,35 @@
 """The inference engine on MLX: all that is computed happens on a thread that models may share."""
 
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
-from turnlog.adapters.mlx.batch import CONCURRENCY, Batch
+from turnlog.adapters.engine_process.source import CONCURRENCY
+from turnlog.adapters.mlx.batch import Batch
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.dialect import Dialect
 from turnlog.adapters.mlx.guide import GuideCompiler
 from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.prompt import PromptRenderer
-from turnlog.adapters.mlx.runtime import release_memory
+from turnlog.adapters.mlx.runtime import mx, release_memory
 from turnlog.adapters.mlx.thread import Command, EngineThread
 from turnlog.domain.errors import ShuttingDownError
-from turnlog.domain.ports import CacheHandle, Cancelled, Deliver, EngineInfo, Prompt, Submission
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import (
+    CacheHandle,
+    Cancelled,
+    Crash,
+    Deliver,
+    EngineInfo,
+    Prompt,
+    Submission,
+    Vitals,
+)
+from turnlog.domain.tokens import TokenIds
+from turnlog.domain.tools import Tool
 
 
 class MlxEngine:
@@ -24,11 +38,18 @@ class MlxEngine:
     Args:
         thread: computes the turns; left out, the engine has one of its own.
         concurrency: how many turns are decoded together at most; 1 if the model cannot be batched.
+        delivered: called on the engine thread when all that was said in a step has been delivered.
     """
 
     def __init__(
-        self, model: LoadedModel, thread: EngineThread | None = None, concurrency: int = CONCURRENCY
+        self,
+        model: LoadedModel,
+        thread: EngineThread | None = None,
+        concurrency: int = CONCURRENCY,
+        delivered: Callable[[], None] = lambda: None,
     ) -> None:
+        # It ends with its process only, and then there is nobody to be told.
+        self.crashed: Future[Crash] = Future()
         concurrency = concurrency if model.batches else 1
         self._info = EngineInfo(
             model_fingerprint=model.model_fingerprint,
@@ -38,11 +59,12 @@ class MlxEngine:
             weight_bytes=model.weight_bytes,
             kv_bytes_per_token=model.kv_bytes_per_token,
         )
-        dialect = Dialect(model.tokenizer)
-        renderer = PromptRenderer(model.tokenizer, dialect)
-        self.render, self.spell = renderer.render, renderer.spell
-        self.compile = GuideCompiler(model.tokenizer, dialect).compile
-        self._batch = Batch(model, concurrency)
+        self._tokenizer = model.tokenizer
+        self._dialect = Dialect(model.tokenizer)
+        guides = GuideCompiler(model.tokenizer, self._dialect)
+        # `build` makes a constraint ready that another process has compiled.
+        self.compile, self.build = guides.compile, guides.build
+        self._batch = Batch(model, concurrency, delivered)
         self._closed = False
         self._door = Lock()
         self._owns_thread = thread is None
@@ -61,6 +83,28 @@ class MlxEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    @cached_property
+    def _renderer(self) -> PromptRenderer:
+        # Made for whoever asks: it has a tokenizer of its own, and the engine process renders nothing.
+        return PromptRenderer(self._tokenizer, self._dialect)
+
+    def vitals(self) -> Vitals:
+        """What MLX holds in this process, for all models."""
+        return Vitals(memory_bytes=mx.get_active_memory())
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        recorded: Mapping[int, TokenIds] | None = None,
+    ) -> Prompt:
+        return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
+
+    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+        return self._renderer.spell(ids)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):
@@ -89,6 +133,10 @@ class MlxEngine:
 
     def release_memory(self) -> None:
         self._ask(release_memory)
+
+    def abort(self, reason: str) -> None:
+        """End the running turns as cancelled; only a process could be ended otherwise."""
+        self.close()
 
     def close(self) -> None:
         with self._door:

@@ -14,9 +14,9 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from turnlog.adapters.engine_process.messages import Constraint, Shape
 from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
 from turnlog.adapters.mlx.runtime import mx
-from turnlog.adapters.mlx.speech import Shape
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import CallGuide, Guide, JsonGuide
@@ -37,10 +37,15 @@ _LIMITS = LLParserLimits(verbose_errors=False)
 
 @dataclass(frozen=True)
 class MlxGuide:
-    """A compiled guide. Each turn goes with its own copy of the `matcher`."""
+    """A compiled guide, made of `constraint`. Each turn goes with its own copy of the `matcher`."""
 
     matcher: LLMatcher
-    shape: Shape
+    constraint: Constraint
+
+    @property
+    def shape(self) -> Shape:
+        """What an answer is held to."""
+        return self.constraint.shape
 
 
 class GuideCompiler:
@@ -70,10 +75,18 @@ class GuideCompiler:
             shape, grammar = "json or calls", self._json_or_calls(guide)
         else:
             shape, grammar = "json", self._json(_schema(guide))
-        matcher = LLMatcher(self._tokenizer(), grammar, limits=_LIMITS, log_level=0)
+        return self.build(Constraint(grammar, shape))
+
+    def build(self, constraint: Constraint) -> MlxGuide:
+        """Make a constraint ready that another process has compiled for the same tokenizer.
+
+        Raises:
+            InvalidRequestError: its grammar cannot be followed.
+        """
+        matcher = LLMatcher(self._tokenizer(), constraint.grammar, limits=_LIMITS, log_level=0)
         if matcher.is_error():
             raise InvalidRequestError(f"The schema cannot be followed: {_first_line(matcher.get_error())}")
-        return MlxGuide(matcher, shape)
+        return MlxGuide(matcher, constraint)
 
     def _json(self, schema: Json) -> str:
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_STYLE | _STRICT)  # type: ignore[arg-type]

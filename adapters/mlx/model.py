@@ -1,26 +1,26 @@
 """A model folder: checked and loaded. No code that lies in a folder is ever run."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnlog.adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
-from turnlog.adapters.mlx.footprint import is_best_dense, kv_bytes_per_token, weight_bytes
+from turnlog.adapters.mlx.footprint import kv_bytes_per_token, weight_bytes
 from turnlog.adapters.mlx.runtime import (
     ON_GPU,
+    OPENBLAS,
     dequantize_model,
     load_model,
     load_tokenizer,
     make_prompt_cache,
     mx,
 )
+from turnlog.adapters.model_folder.config import checked_config
+from turnlog.adapters.model_folder.weights import Machine
 from turnlog.domain.errors import EngineError
 
 # Its last layers take the place of a token from the length of the cache; in a batch that counts the padding.
 _MISPLACED_IN_BATCHES = ("afm7",)
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,10 @@ def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
     config = checked_config(folder)
     try:
         network, _ = load_model(folder)
-        tokenizer = load_tokenizer(  # type: ignore[no-untyped-call]
-            # Said outright: left open, transformers would ask on the terminal.
-            folder,
-            {"trust_remote_code": False},
-            eos_token_ids=config.get("eos_token_id"),
-        )
     except Exception as error:
         # Whatever a broken file makes the loaders raise, the operator needs to know which folder it was.
         raise EngineError(f"The model in {folder} cannot be loaded: {error}") from error
-    if not tokenizer.is_fast:
-        raise EngineError(f"The model in {folder} has no tokenizer.json; only such tokenizers are supported.")
-    if not tokenizer.has_chat_template:
-        raise EngineError(
-            f"The model in {folder} has no chat template in tokenizer_config.json; use a chat model."
-        )
+    tokenizer = load_tokenizer_of(folder)
     if not ON_GPU:
         _fit_to_cpu(network)
     _evaluate(network)
@@ -85,41 +74,29 @@ def load(folder: Path, hashes: FileHashes | None = None) -> LoadedModel:
     )
 
 
-def checked_config(folder: Path) -> dict[str, Any]:
-    """The folder's configuration, with the end tokens that its generation_config.json may name.
+def load_tokenizer_of(folder: Path) -> Any:
+    """The `TokenizerWrapper` of `mlx_lm` for the model in `folder`.
 
     Raises:
-        EngineError: the folder is missing or incomplete, or wants code of its own to be run.
+        EngineError: it cannot be loaded, or has no chat template.
     """
-    if not folder.is_dir():
-        raise EngineError(f"There is no model folder at {folder}.")
-    if not (folder / "config.json").is_file():
-        raise EngineError(f"{folder} is not a model folder: config.json is expected there.")
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise EngineError(f"The model folder {folder} has no tokenizer: tokenizer.json is expected there.")
-    if not any(folder.glob("model*.safetensors")):
-        raise EngineError(f"The model folder {folder} has no weights: model*.safetensors is expected there.")
-    config = _read_json(folder / "config.json")
-    for name in ("model_file", "auto_map"):
-        if name in config:
-            raise EngineError(
-                f"The model in {folder} wants code of its own to be run ('{name}' in config.json); "
-                "turnlog never does that."
-            )
-    if (folder / "generation_config.json").is_file():
-        ends = _read_json(folder / "generation_config.json").get("eos_token_id")
-        return config if ends is None else {**config, "eos_token_id": ends}
-    return config
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+    config = checked_config(folder)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise EngineError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise EngineError(f"{path} must hold a JSON object.")
-    return content
+        tokenizer = load_tokenizer(  # type: ignore[no-untyped-call]
+            # Said outright: left open, transformers would ask on the terminal.
+            folder,
+            {"trust_remote_code": False},
+            eos_token_ids=config.get("eos_token_id"),
+        )
+    except Exception as error:
+        raise EngineError(f"The model in {folder} cannot be loaded: {error}") from error
+    if not tokenizer.is_fast:
+        raise EngineError(f"The model in {folder} has no tokenizer.json; only such tokenizers are supported.")
+    if not tokenizer.has_chat_template:
+        raise EngineError(
+            f"The model in {folder} has no chat template in tokenizer_config.json; use a chat model."
+        )
+    return tokenizer
 
 
 def _batches(network: Any, model_type: str) -> bool:
@@ -133,7 +110,7 @@ def _fit_to_cpu(network: Any) -> None:
 
     Half precision is emulated, so everything is float32.
     """
-    if is_best_dense(_parameter_count(network)):
+    if Machine(ON_GPU, OPENBLAS).is_best_dense(_parameter_count(network)):
         dequantize_model(network)
     network.set_dtype(mx.float32)
 

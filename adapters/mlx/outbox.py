@@ -1,6 +1,7 @@
 """What the turns of a batch say in one step, delivered together at its end."""
 
 import logging
+from collections.abc import Callable
 
 from turnlog.domain.ports import Deliver, EngineOutput
 
@@ -8,9 +9,14 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Keeps outputs until all of a step are there, so that whoever takes them wakes up once."""
+    """Keeps outputs until all of a step are there, so that whoever takes them wakes up once.
 
-    def __init__(self) -> None:
+    Args:
+        delivered: called when those of a step have been given away.
+    """
+
+    def __init__(self, delivered: Callable[[], None] = lambda: None) -> None:
+        self._delivered = delivered
         self._outputs: list[tuple[Deliver, EngineOutput]] = []
 
     def put(self, deliver: Deliver, output: EngineOutput) -> None:
@@ -26,3 +32,5 @@ class Outbox:
             except Exception:
                 # Whoever takes the outputs may break; the other turns of the batch must not suffer for it.
                 _log.exception("an output could not be delivered")
+        if outputs:
+            self._delivered()

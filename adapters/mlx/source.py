@@ -1,29 +1,30 @@
-"""A model folder that was declared: checked and weighed, and loaded when a turn first needs it."""
+"""A model folder, loaded beside whatever this process computes."""
 
 import gc
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from traceback import clear_frames
 
-from turnlog.adapters.mlx.batch import CONCURRENCY
+from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.fingerprint import FileHashes
-from turnlog.adapters.mlx.footprint import expected_weight_bytes
-from turnlog.adapters.mlx.model import LoadedModel, checked_config, load
+from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.runtime import mx, release_memory
 from turnlog.adapters.mlx.thread import EngineThread
+from turnlog.adapters.model_folder.config import checked_config
 
 
 class MlxSource:
-    """A `ModelSource`. Two on the same folder are equal, links followed.
+    """Loads the model in a folder, any number of times.
 
     Args:
         folder: of an MLX model.
         thread: computes the turns of the loaded model, as those of others.
         hashes: of files, for the fingerprints; those that are kept on disk make later loads quicker.
         concurrency: how many turns are decoded together at most.
+        delivered: see `MlxEngine`.
 
     Raises:
         EngineError: the folder is missing or is no model's; nothing is loaded to see that.
@@ -36,23 +37,14 @@ class MlxSource:
         hashes: FileHashes | None = None,
         *,
         concurrency: int = CONCURRENCY,
+        delivered: Callable[[], None] = lambda: None,
     ) -> None:
         checked_config(folder)
         self._folder = folder.resolve()
         self._thread = thread
         self._hashes = hashes
         self._concurrency = concurrency
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MlxSource) and other._folder == self._folder
-
-    def __hash__(self) -> int:
-        return hash(self._folder)
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        """As the headers of the files say."""
-        return expected_weight_bytes(self._folder, checked_config(self._folder))
+        self._delivered = delivered
 
     def load(self) -> MlxEngine:
         """Read the weights on a thread of its own, beside the turns that run, and hand them over."""
@@ -61,7 +53,7 @@ class MlxSource:
         reader = Thread(target=self._read, args=(loaded,), name="mlx-load", daemon=True)
         reader.start()
         reader.join()
-        return MlxEngine(loaded.result(), self._thread, self._concurrency)
+        return MlxEngine(loaded.result(), self._thread, self._concurrency, self._delivered)
 
     def _read(self, loaded: Future[LoadedModel]) -> None:
         """The life of the thread that loads."""

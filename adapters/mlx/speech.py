@@ -5,15 +5,12 @@ could still become a marker or a stop text, and white space that may turn out to
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
+from turnlog.adapters.engine_process.messages import Shape
 from turnlog.adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
 from turnlog.domain.items import Logprob
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
-
-Shape = Literal["free", "json", "calls", "json or calls"]
-"""What an answer is held to by a grammar, or that it is not."""
 
 # What a text is, beside the states of a dialect: JSON, calls, either as long as nothing was said, or nothing.
 _GUIDED = "guided"

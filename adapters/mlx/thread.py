@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from time import monotonic
 from typing import Protocol
 
 from turnlog.adapters.mlx.runtime import mx, release_memory
@@ -46,6 +47,7 @@ class EngineThread:
         self._works: deque[Steps] = deque()
         self._closed = False
         self._door = Lock()
+        self._busy_since_s: float | None = None
         self._thread = Thread(target=self._serve, name="mlx-engine", daemon=True)
         self._thread.start()
 
@@ -59,6 +61,12 @@ class EngineThread:
             if not self._closed:
                 self._inbox.put(command)
             return not self._closed
+
+    @property
+    def step_s(self) -> float:
+        """How long the present command or step takes by now; 0 while there is nothing to do. Any thread."""
+        since_s = self._busy_since_s
+        return 0.0 if since_s is None else monotonic() - since_s
 
     def add(self, work: Steps) -> None:
         """Take on a work, which begins to take steps when it is no longer idle."""
@@ -91,11 +99,13 @@ class EngineThread:
     def _serve(self) -> None:
         """The life of the thread."""
         while (command := self._next()) is not None:
+            self._busy_since_s = monotonic()
             try:
                 command()
             except Exception:
                 # Whatever went wrong, the next turn can be served.
                 _log.exception("a command of the engine thread failed")
+            self._busy_since_s = None
         while self._works:
             self._works.pop().close()
         # MLX aborts the process at its exit if a thread that computed leaves anything behind.

@@ -72,12 +72,12 @@ def _numbered(schema: Any, limits: RequestLimits) -> Any:
         return [_numbered(each, limits) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    numbers = {
-        keyword: getattr(limits, name)
-        for keyword in ("maxLength", "maxItems")
-        if isinstance(name := schema.get(keyword), str)
+    return {
+        key: getattr(limits, each)
+        if key in ("maxLength", "maxItems") and isinstance(each, str)
+        else _numbered(each, limits)
+        for key, each in schema.items()
     }
-    return {key: _numbered(each, limits) for key, each in schema.items()} | numbers
 
 
 # ── operations ────────────────────────────────────────────────────────────────────────────────────
@@ -140,10 +140,6 @@ def _count(name: str, *, least: int = 0, most: int = 10**18 - 1) -> Json:
     return _query(name, type="integer", minimum=least, maximum=most)
 
 
-def _words(name: str, words: Any) -> Json:
-    return _query(name, enum=list(words))
-
-
 _STRING = {"type": "string"}
 _NULLABLE = {"type": ["string", "null"]}
 _ID = _path("response_id")
@@ -151,15 +147,15 @@ _ID = _path("response_id")
 _CONDITIONS = (
     _query("since"),
     _query("until"),
-    _words("state", (status.value for status in Status)),
-    _words("status", get_args(ApiStatus)),
-    _words("reason", get_args(FailureReason)),
+    _query("state", enum=[status.value for status in Status]),
+    _query("status", enum=list(get_args(ApiStatus))),
+    _query("reason", enum=list(get_args(FailureReason))),
     *map(_query, ("model", "owner", "chain", "replay_of", "tool")),
     _count("min_latency_ms"),
     _count("min_tokens"),
     _query("q", type="string", minLength=MIN_QUERY_CHARACTERS),
     _query("metadata.KEY") | {"description": "For any KEY of the metadata: its value."},
-    _words("order", get_args(Order)),
+    _query("order", enum=list(get_args(Order))),
     _query("after"),
     _count("limit", least=1, most=MAX_LIMIT),
 )
@@ -178,7 +174,6 @@ _REPLAY = _operation(
 )
 _READY = _operation("Whether the server can take turns, and why not", "Ready")
 _READY["responses"]["503"] = {"description": "It cannot.", "content": _content({"application/json": "Ready"})}
-_SERVICE = _operation("What answers here", "Service")
 
 _PATHS: Json = {
     "/v1/responses/{response_id}": _get(
@@ -192,7 +187,9 @@ _PATHS: Json = {
     "/v1/responses/{response_id}/events": _get("Its stored events", "List", _ID),
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
     "/v1/audit/responses": _get("Find responses", "Page", *_CONDITIONS),
-    "/v1/audit/responses/{response_id}": _get("A turn", "AuditTurn", _ID, _words("include", ["prompt_ids"])),
+    "/v1/audit/responses/{response_id}": _get(
+        "A turn", "AuditTurn", _ID, _query("include", enum=["prompt_ids"])
+    ),
     "/v1/audit/responses/{response_id}/events": _get(
         "Its stored events, with the time since the first", "List", _ID
     ),
@@ -219,7 +216,7 @@ _PATHS: Json = {
     "/v1/health": _get("The same", "Status"),
     "/health/ready": {"get": _READY},
     "/": {
-        "get": _SERVICE,
+        "get": _operation("What answers here", "Service"),
         "head": {"summary": "The same", "responses": {"200": {"description": "turnlog"}, **_refused(_READ)}},
     },
     "/openapi.json": _get("This document", "Document"),

@@ -15,14 +15,16 @@ from msgspec.structs import replace
 from turnlog.adapters.scripted.prompt import TOKENIZER_FINGERPRINT, ScriptedPrompt, render, word_ids
 from turnlog.adapters.scripted.script import Ending, Script, ScriptedTurn, Step, read_script
 from turnlog.domain import tokens
-from turnlog.domain.errors import ShuttingDownError
+from turnlog.domain.errors import EngineError, ShuttingDownError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
+    Crash,
     Deliver,
     End,
     EngineChunk,
+    EngineCrashed,
     EngineFailed,
     EngineFinal,
     EngineInfo,
@@ -33,6 +35,7 @@ from turnlog.domain.ports import (
     ReasoningChunk,
     Submission,
     TextChunk,
+    Vitals,
 )
 from turnlog.domain.schemas import checked
 from turnlog.domain.tokens import TokenIds
@@ -125,7 +128,9 @@ class ScriptedEngine:
         self._turns: dict[str, _Turn] = {}
         self._pings: list[Future[None]] = []
         self._closed = False
-        # Guards the three above; notified when the engine thread has to look at them again.
+        self._crash: EngineCrashed | None = None
+        self.crashed: Future[Crash] = Future()
+        # Guards the four private ones above; notified when the engine thread has to look at them again.
         self._changed = Condition()
         self._thread = Thread(target=self._play, name="scripted-engine", daemon=True)
         self._thread.start()
@@ -143,6 +148,10 @@ class ScriptedEngine:
     def info(self) -> EngineInfo:
         """The model is the script: its fingerprint changes with what the script says."""
         return self._info
+
+    def vitals(self) -> Vitals:
+        """What the script claims."""
+        return Vitals(memory_bytes=self._info.weight_bytes)
 
     def render(
         self,
@@ -178,6 +187,9 @@ class ScriptedEngine:
         with self._changed:
             if self._closed:
                 raise ShuttingDownError
+            if self._crash:
+                deliver(self._crash)
+                return
             assert submission.turn_id not in self._turns, "a turn is submitted once"
             for other in self._turns.values():
                 other.alone = False
@@ -206,6 +218,8 @@ class ScriptedEngine:
         with self._changed:
             if self._closed:
                 answer.set_exception(ShuttingDownError())
+            elif self._crash:
+                answer.set_exception(EngineError(self._crash.message))
             else:
                 self._pings.append(answer)
                 self._changed.notify()
@@ -226,6 +240,20 @@ class ScriptedEngine:
     def release_memory(self) -> None:
         """Nothing is held for later use."""
 
+    def abort(self, reason: str) -> None:
+        """Play a crash: all turns end with it, and no more are played."""
+        with self._changed:
+            if self._closed or self._crash:
+                return
+            self._crash = EngineCrashed(f"The engine crashed: {reason}.")
+            turns = list(self._turns.values())
+            self._turns.clear()
+            self._changed.notify()
+        lone = tokens.digest(turns[0].prompt.ids) if len(turns) == 1 else None
+        self.crashed.set_result(Crash(reason, lone_prompt=lone))
+        for turn in turns:
+            turn.tell(self._crash)
+
     def close(self) -> None:
         """Cancel all turns and wait until their ends are delivered."""
         with self._changed:
@@ -240,7 +268,8 @@ class ScriptedEngine:
     def _play(self) -> None:
         while turns := self._due():
             for turn in turns:
-                self._advance(turn)
+                if turn.id in self._turns:  # else it ended with a crash
+                    self._advance(turn)
 
     def _due(self) -> list[_Turn]:
         """Wait for turns that have something to do; none means that the engine is closed."""
@@ -276,13 +305,16 @@ class ScriptedEngine:
                 self._finish(turn, EngineFailed(message))
             case Step(hang=True):
                 turn.due_s = inf
+            case Step(crash=True):
+                self.abort("its script says so")
             case Step(end=Ending() as ending):
                 self._finish(turn, turn.end(ending))
 
     def _finish(self, turn: _Turn, final: EngineFinal) -> None:
         # Before the end is told: whoever hears it may start the next turn, which then runs alone.
         with self._changed:
-            del self._turns[turn.id]
+            if self._turns.pop(turn.id, None) is None:
+                return  # it ended with a crash
         turn.tell(final)
 
 

@@ -56,14 +56,16 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sleep_ms: _AtMostADay | UnsetType = UNSET
     raise_: str | UnsetType = field(default=UNSET, name="raise")
     hang: bool | UnsetType = UNSET
+    crash: bool | UnsetType = UNSET
     end: Ending | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if sum(getattr(self, name) is not UNSET for name in self.__struct_fields__) != 1:
             keys = ", ".join(f"`{key}`" for key in self.__struct_encode_fields__)
             raise ValueError(f"A step has exactly one of {keys}")
-        if self.hang is False:
-            raise ValueError("`hang` can only be true")
+        for name in ("hang", "crash"):
+            if getattr(self, name) is False:
+                raise ValueError(f"`{name}` can only be true")
 
 
 class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""An export as an answer over HTTP: the log is read on a thread of its own, a chunk at a time."""
+"""An export as an HTTP response: reads the log on a thread of its own, a chunk at a time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -13,8 +13,8 @@ Answer = TypeVar("Answer")
 class Export:
     """One pass over the log for one reader.
 
-    Neither a slow store nor a slow reader holds up the event loop, and no other work waits for its thread.
-    `close` may be called at any time, and must be called.
+    A slow store or a slow client blocks neither the event loop nor other readers of the store. `close` may be
+    called at any time, and must be called.
 
     Args:
         begin: begins the pass; it may block.
@@ -22,7 +22,6 @@ class Export:
 
     def __init__(self, begin: Callable[[], LogPass]) -> None:
         self._begin = begin
-        self._pass: LogPass | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
 
@@ -35,22 +34,20 @@ class Export:
         await self._on_thread(self._open)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The lines of the export, some at a time."""
+        """The lines of the export, in chunks.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
         while chunk := await self._on_thread(lambda: next(self._chunks, b"")):
             yield chunk
 
     def close(self) -> None:
-        """End the pass after the step that it is taking; returns at once."""
-        self._thread.submit(self._close)
+        """End the pass after the chunk that it is reading; returns at once."""
         self._thread.shutdown(wait=False)
 
     def _open(self) -> None:
-        self._pass = self._begin()
-        self._chunks = iter(self._pass)
-
-    def _close(self) -> None:
-        if self._pass:
-            self._pass.close()
+        self._chunks = iter(self._begin())
 
     async def _on_thread(self, step: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, step)

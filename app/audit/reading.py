@@ -5,7 +5,7 @@ of their replays (D-18). A caller who may not read the content of a response get
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -26,9 +26,10 @@ from turnlog.domain.audit.views import (
     turn_view,
 )
 from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
-from turnlog.domain.events import Recorded, ResponseEvent
+from turnlog.domain.events import Recorded
 from turnlog.domain.owners import Caller
 from turnlog.domain.ports import Clock, LogExporter
+from turnlog.domain.redaction import withheld
 
 MOST_LINKS = 10_000
 MOST_TOLD = 1_000
@@ -44,23 +45,12 @@ class AuditLog(Log, LogExporter, Protocol):
 
 
 class Audit:
-    """Reads the log of all owners, for auditors and operators.
+    """Reads the log of all owners, for auditors and operators."""
 
-    Args:
-        withhold: an event without its content.
-    """
-
-    def __init__(
-        self,
-        log: AuditLog,
-        retrieval: Retrieval,
-        clock: Clock,
-        withhold: Callable[[ResponseEvent], ResponseEvent],
-    ) -> None:
+    def __init__(self, log: AuditLog, retrieval: Retrieval, clock: Clock) -> None:
         self.log = log
         self._retrieval = retrieval
         self.clock = clock
-        self._withhold = withhold
 
     async def find(self, wanted: AuditFilter, caller: Caller) -> tuple[list[RowView], bool]:
         """One page of the responses that the filter admits, and whether there are more.
@@ -104,7 +94,7 @@ class Audit:
         row, events = await self._retrieval.stored(response_id)
         head = await self._view(row, caller)
         if head.content == "withheld":
-            events = [replace(each, event=self._withhold(each.event)) for each in events]
+            events = [replace(each, event=withheld(each.event)) for each in events]
         return head, events
 
     async def conversation(self, response_id: str, caller: Caller, *, with_text: bool = True) -> Conversation:

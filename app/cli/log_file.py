@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from turnlog.adapters.eventstore.lock import holder
-from turnlog.adapters.eventstore.prefixes import ids_beginning
-from turnlog.adapters.eventstore.redaction import withheld
+from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.reading import Audit
@@ -26,11 +25,13 @@ _MOST_NAMED = 5
 
 
 class OpenedLog:
-    """A log that is read from its file. `audit` reads everything: whoever can read the file can, too."""
+    """A log read from its file. `audit` withholds nothing: who can run the command can read the file."""
 
-    def __init__(self, path: Path, audit: Audit) -> None:
+    def __init__(self, path: Path, reader: SqliteEventReader) -> None:
         self._path = path
-        self.audit = audit
+        self._reader = reader
+        clock = SystemClock()
+        self.audit = Audit(reader, Retrieval(reader, LiveTurns(), PendingWrites(), clock), clock)
 
     def whole_id(self, given: str) -> str:
         """The id that begins with what was given; `resp_` may be left out.
@@ -40,7 +41,7 @@ class OpenedLog:
             InvalidRequestError: there are several.
         """
         prefix = given if given.startswith(_PREFIX) else _PREFIX + given
-        found = ids_beginning(self._path, prefix, limit=_MOST_NAMED + 1)
+        found = self._reader.ids_beginning(prefix, limit=_MOST_NAMED + 1).result()
         if not found:
             raise NotFoundError(
                 f"No response in '{self._path}' has an id that begins with '{prefix}'; "
@@ -69,9 +70,7 @@ def opened(db: str | None) -> Iterator[OpenedLog]:
                 "'turnlog serve'."
             )
         with closing(open_reader(path)) as reader:
-            clock = SystemClock()
-            retrieval = Retrieval(reader, LiveTurns(), PendingWrites(), clock)
-            yield OpenedLog(path, Audit(reader, retrieval, clock, withheld))
+            yield OpenedLog(path, reader)
 
 
 @contextmanager

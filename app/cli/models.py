@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -105,8 +106,9 @@ def model_table(entries: list[Json]) -> Table:
     table = plain_table()
     for title in ("model", "state", "also called"):
         table.add_column(title, no_wrap=True)
-    for title in ("weights", "running", "waiting"):
+    for title in ("weights", "running", "waiting", "process", "memory", "restarts"):
         table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("last crash")
     for entry in entries:
         state = entry["state"]
         table.add_row(
@@ -116,8 +118,24 @@ def model_table(entries: list[Json]) -> Table:
             size(entry["weight_bytes"]),
             str(entry["active_turns"]),
             str(entry["queued_turns"]),
+            str(entry["process_id"] or ""),
+            size(entry["memory_bytes"]) if entry["process_id"] else "",
+            str(entry["restarts"] or ""),
+            escape(_last_crash(entry)),
         )
     return table
+
+
+def _last_crash(entry: Json) -> str:
+    """When it was and why; with it, whether an operator has to load the model."""
+    crash = entry["last_crash"]
+    if crash is None:
+        return ""
+    at = datetime.fromtimestamp(crash["at_ms"] / 1000, UTC)
+    told = f"{at:%Y-%m-%d %H:%M:%SZ} {crash['reason']}"
+    return (
+        f"{told} (stays unloaded until 'turnlog models load {entry['id']}')" if entry["unavailable"] else told
+    )
 
 
 def size(count_bytes: int) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ import msgspec
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
-from turnlog.app.floors import check_floors
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
@@ -34,15 +33,14 @@ log = logging.getLogger("turnlog")
 def serve_command(**options: Any) -> None:
     """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
     with refusing():
-        check_floors()
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level)
         for sentence in ignored_variables(os.environ):
             log.warning("%s", sentence)
-        with open_socket(settings.host, settings.port) as listener, ExitStack() as resources:
+        with open_socket(settings.host, settings.port) as listener:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:
-                sources = declare_models(settings, progress, resources)
+                sources = declare_models(settings, progress)
             ready = partial(announce, settings, url(listener), list(sources), keyed=keyed)
             asyncio.run(serve(settings, sources, listener, ready))
 

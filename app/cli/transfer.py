@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
-from turnlog.adapters.eventstore.importing import import_events
-from turnlog.adapters.eventstore.resuming import Reached, reached
+from turnlog.adapters.eventstore.transfer import Reached, import_events, reached
 from turnlog.app.audit.times import EXAMPLES, read_time
 from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
 from turnlog.app.cli.log_file import opened, with_the_server_stopped
@@ -50,15 +49,15 @@ def export_log(target: str, since: str | None, until: str | None, db: str | None
             )
         if begun:
             since_ms, until_ms = begun.since_ms, begun.until_ms
-        after = begun.position if begun else 0
-        begin = log.audit.log.export
-        with closing(begin(after=after, since_ms=since_ms or None, until_ms=until_ms or None)) as told:
-            if begun and not told.total and begun.complete:
-                out.print(f"{target} has everything already")
-                return
-            with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
-                _write(told, file)
-    err.print(f"{told.done:,} events of the log, up to position {told.position}")
+        exported = log.audit.log.export(
+            after=begun.position if begun else 0, since_ms=since_ms or None, until_ms=until_ms or None
+        )
+        if begun and not exported.total and begun.complete:
+            out.print(f"{target} has everything already")
+            return
+        with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
+            _write(exported, file)
+    err.print(f"{exported.done:,} events of the log, up to position {exported.position}")
 
 
 def _begun(path: Path, *, resume: bool) -> Reached | None:
@@ -93,11 +92,11 @@ def _standard_output() -> Iterator[BinaryIO]:
     sys.stdout.buffer.flush()
 
 
-def _write(told: LogPass, file: BinaryIO) -> None:
+def _write(exported: LogPass, file: BinaryIO) -> None:
     with progress_bar() as progress:
-        for chunk in told:
+        for chunk in exported:
             file.write(chunk)
-            progress("exporting", told.done / max(told.total, 1))
+            progress("exporting", exported.done / max(exported.total, 1))
 
 
 @click.command("import")

@@ -15,11 +15,11 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from turnlog.adapters.uvicorn import cut_off
-from turnlog.app.access import Access, check_route, is_open
+from turnlog.app.access import Access, UnauthenticatedError, check_route, is_open
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.origins import AllowList, is_loopback
 from turnlog.app.http.request_log import note_refusal, notes
-from turnlog.domain.errors import ResponsesError, UnauthenticatedError
+from turnlog.domain.errors import ResponsesError
 from turnlog.domain.owners import Caller
 
 _PREFLIGHT_AGE_S = b"600"

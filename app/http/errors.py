@@ -11,6 +11,7 @@ from litestar.types import Send
 from turnlog.adapters.litestar.compressed import READ_ENCODINGS, UnsupportedEncodingError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
+from turnlog.app.access import UnauthenticatedError
 from turnlog.app.http.heads import allowed_methods
 from turnlog.app.http.request_log import notes
 from turnlog.domain.errors import (
@@ -20,7 +21,6 @@ from turnlog.domain.errors import (
     OverloadError,
     ResponsesError,
     StorageTimeoutError,
-    UnauthenticatedError,
     UnavailableError,
 )
 from turnlog.domain.events import FailureReason, TurnFailed
@@ -57,6 +57,7 @@ _FRAMEWORK_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "bod
 
 _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "engine_timeout": 504,
+    "engine_crashed": 503,
     "shutting_down": 503,
     "model_changed": 400,
     "model_unavailable": 503,

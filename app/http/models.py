@@ -71,4 +71,9 @@ def model_object(entry: ModelEntry, caller: Caller) -> Json:
         "instance_id": entry.instance_id,
         "active_turns": entry.active_turns,
         "queued_turns": entry.queued_turns,
+        "process_id": entry.process_id,
+        "memory_bytes": entry.memory_bytes,
+        "restarts": entry.restarts,
+        "last_crash": entry.last_crash,
+        "unavailable": entry.unavailable,
     }

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import Lock
@@ -35,7 +35,7 @@ class Suspends(Protocol):
 class LoadRecord(Struct, frozen=True):
     """How one load went; times are Unix milliseconds, from when its turn came (R-055).
 
-    `label` is who wanted it: "responses" (R-052) or "operator".
+    `label` is who wanted it: "responses" (R-052), "operator", or "restart" after a crash.
     """
 
     label: str
@@ -114,16 +114,18 @@ class Loading:
         try:
             with self._idle.suspended():
                 async with self._one_at_a_time:
-                    loaded(await self._recorded(source, model, label))
+                    loaded(await self._recorded(model, label, lambda: self._read(source, model)))
         finally:
             # In this very step: who finds a load that is over would come back to it for ever.
             del self._under_way[source]
 
-    async def _recorded(self, source: ModelSource, model: str, label: str) -> InferenceEngine:
+    async def _recorded(
+        self, model: str, label: str, read: Callable[[], Awaitable[InferenceEngine]]
+    ) -> InferenceEngine:
         started_ms = self._clock.now_ms()
         error: str | None = None
         try:
-            return await self._read(source, model)
+            return await read()
         except BaseException as failure:
             error = str(failure) or type(failure).__name__
             raise
@@ -171,20 +173,51 @@ class Loading:
             if gate_pass:
                 gate_pass.leave()
 
+    async def replace(self, source: ModelSource, dead: InferenceEngine, model: str) -> InferenceEngine:
+        """Load the model of a crashed engine again, in the memory that it had.
+
+        Raises:
+            EngineError: it cannot be loaded.
+            ModelUnavailableError: the dead engine was unloaded meanwhile.
+        """
+        with self._idle.suspended():
+            async with self._one_at_a_time:
+                return await self._recorded(model, "restart", lambda: self._read_again(source, dead))
+
+    async def _read_again(self, source: ModelSource, dead: InferenceEngine) -> InferenceEngine:
+        engine = await asyncio.to_thread(self._load_unless_closed, source)
+        if self._engines.get(source) is not dead:
+            await asyncio.to_thread(engine.close)
+            raise ModelUnavailableError("The model was unloaded while it was loaded again.")
+        claim = self._claims.pop(dead)
+        self._engines[source], self._claims[engine] = engine, claim
+        claim.resize(engine.info.weight_bytes)
+        # Only now: what its processes share with the new one has been taken over.
+        self._close_beside(dead)
+        return engine
+
+    def is_dead(self, engine: InferenceEngine) -> bool:
+        """Whether the engine has crashed."""
+        return engine.crashed.done()
+
     def unload(self, engine: InferenceEngine) -> "asyncio.Task[None]":
         """Free an engine on which nothing runs. Its memory is back when the task is done."""
         source = next(source for source, each in self._engines.items() if each is engine)
         del self._engines[source]
-        task = asyncio.create_task(self._unload(engine))
+        return self._close_beside(engine)
+
+    def _close_beside(self, engine: InferenceEngine) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._close(engine))
         self._unloads.add(task)
         task.add_done_callback(self._unloads.discard)
         return task
 
-    async def _unload(self, engine: InferenceEngine) -> None:
+    async def _close(self, engine: InferenceEngine) -> None:
         try:
             await asyncio.to_thread(engine.close)
         finally:
-            self._claims.pop(engine).leave()
+            if claim := self._claims.pop(engine, None):
+                claim.leave()
 
     def close(self) -> None:
         """Close every engine; one that is still being loaded is closed as soon as it is there."""

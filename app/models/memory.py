@@ -24,16 +24,23 @@ class Memory:
         self.used: Counter[Use] = Counter()
         self._waiting: deque[Claim] = deque()
         self._reclaim: Callable[[int], int] = _nothing_to_reclaim
+        self._held_bytes: Callable[[], int] = lambda: 0
         self._granting = False
 
     def reclaim_by(self, reclaim: Callable[[int], int]) -> None:
         """Have `reclaim` give up bytes that are missing, now or soon; it says how many it cannot."""
         self._reclaim = reclaim
 
+    def count_held(self, held_bytes: Callable[[], int]) -> None:
+        """Have the budget count what is really held, where that is more than what is claimed."""
+        self._held_bytes = held_bytes
+
     @property
     def free_bytes(self) -> float:
-        """What is not claimed; infinite without a budget."""
-        return float("inf") if self.budget_bytes is None else self.budget_bytes - self.used.total()
+        """What is neither claimed nor held; infinite without a budget."""
+        if self.budget_bytes is None:
+            return float("inf")
+        return self.budget_bytes - max(self.used.total(), self._held_bytes())
 
     @property
     def is_waited_for(self) -> bool:

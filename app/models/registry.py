@@ -99,6 +99,13 @@ class Registry:
         binding.last_use = next(self._uses)
         return Lease(self, name, binding)
 
+    def revive(self, binding: Binding, engine: InferenceEngine) -> None:
+        """Put a new engine in the place of one that has crashed: lane, id, names and leases stay."""
+        if self._by_engine.get(binding.engine) is binding:
+            del self._by_engine[binding.engine]
+            self._by_engine[engine] = binding
+        binding.engine = engine
+
     def when_unleased(self, binding: Binding, callback: Callable[[], None]) -> None:
         """Call back when no request holds the binding, at once if none does; not if a name means it again."""
         if binding.leases:

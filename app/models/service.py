@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Literal
@@ -12,14 +13,22 @@ from msgspec import Struct
 
 from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
 from turnlog.app.models.backlog import Backlog
+from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
 from turnlog.app.models.lane import Lane, Yielding
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
 from turnlog.app.models.memory import Claim, Memory
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
+from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
+from turnlog.app.models.supervision import Supervisor
 from turnlog.app.models.waiting import Leavable, entered
-from turnlog.domain.errors import BindingChangedError, ModelNotFoundError, ModelUnavailableError
+from turnlog.domain.errors import (
+    BindingChangedError,
+    ModelNotFoundError,
+    ModelUnavailableError,
+    PromptCrashedEngineError,
+)
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
 State = Literal["declared", "loading", "resident"]
@@ -28,7 +37,9 @@ State = Literal["declared", "loading", "resident"]
 class ModelEntry(Struct, frozen=True, kw_only=True):
     """A model as a list shows it; `aliases` are the other names that mean the same.
 
-    `capacity` is how many turns it runs at once, 1 as long as that is not known.
+    `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
+    processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
+    loaded until an operator does it.
     """
 
     name: str
@@ -40,6 +51,11 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     capacity: int
     active_turns: int
     queued_turns: int
+    process_id: int | None = None
+    memory_bytes: int = 0
+    restarts: int = 0
+    last_crash: LastCrash | None = None
+    unavailable: str | None = None
 
 
 class Models:
@@ -81,7 +97,10 @@ class Models:
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
         self._shrink_warm: Callable[[int], int] = lambda _: 0
         self._on_unload: Callable[[InferenceEngine], None] = lambda _: None
+        self.supervisor = Supervisor(self._loading, self.registry, clock, self._forget_caches)
+        self._pressure = Pressure(memory.budget_bytes)
         memory.reclaim_by(self._reclaim)
+        memory.count_held(self._held_bytes)
 
     # ── what a request does ──
 
@@ -106,8 +125,11 @@ class Models:
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
         try:
-            while self.registry.find(name) is None:
-                await self._load(self._means[name], name, label="responses")
+            while (binding := self.registry.find(name)) is None or self.supervisor.is_down(binding):
+                if binding:
+                    await self.supervisor.until_up(binding)
+                else:
+                    await self._load(self._means[name], name, label="responses")
             return self.registry.lease(name)
         finally:
             self._asking[name] -= 1
@@ -136,6 +158,8 @@ class Models:
             kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
             claim = await self._running_memory(kv_bytes)
             held.append(claim)
+            # Last: nothing comes between this and the engine.
+            await self.supervisor.until_up(lease.binding)
             began_ms = self._clock.now_ms()
             try:
                 yield claim
@@ -163,6 +187,18 @@ class Models:
                 f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
             ) from None
 
+    def check_prompt(self, lease: Lease, digest: str) -> None:
+        """Refuse a prompt that ended the engine twice in a row.
+
+        Raises:
+            PromptCrashedEngineError: it did, not long ago.
+        """
+        crashes = self.supervisor.crashes(self._means[lease.name])
+        if until_ms := crashes.refused_until_ms(digest, now_ms=self._clock.now_ms()):
+            raise PromptCrashedEngineError(
+                datetime.fromtimestamp(until_ms / 1000, UTC).isoformat(timespec="seconds")
+            )
+
     def window_tokens(self, engine: InferenceEngine) -> int | None:
         """The context window, or what of it the memory budget has room for beside the weights."""
         info, budget_bytes = engine.info, self.memory.budget_bytes
@@ -186,10 +222,13 @@ class Models:
         self._require(name)
         binding, source = self.registry.find(name), self._means[name]
         state: State = "loading" if self._loading.is_loading(source) else "declared"
+        down = binding is not None and self.supervisor.is_down(binding)
+        vitals = binding.engine.vitals() if binding and not down else None
         counts = binding.lane.counts if binding else None
+        crashes = self.supervisor.crashes(source)
         return ModelEntry(
             name=name,
-            state="resident" if binding else state,
+            state="loading" if down else "resident" if binding else state,
             registered_s=binding.names[name] if binding else self._declared_s,
             instance_id=binding.instance_id if binding else None,
             weight_bytes=binding.engine.info.weight_bytes if binding else source.weight_bytes,
@@ -197,6 +236,11 @@ class Models:
             capacity=binding.lane.capacity if binding else 1,
             active_turns=counts.active if counts else 0,
             queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
+            process_id=vitals.process_id if vitals else None,
+            memory_bytes=vitals.memory_bytes if vitals else 0,
+            restarts=crashes.total,
+            last_crash=crashes.last,
+            unavailable=self.supervisor.given_up(source),
         )
 
     async def load(self, name: str) -> ModelEntry:
@@ -208,8 +252,12 @@ class Models:
         """
         self._require(name)
         # Once: if it has to go again at once, two operators would take turns for ever.
-        if self.registry.find(name) is None:
-            await self._load(self._means[name], name, label="operator")
+        source = self._means[name]
+        self.supervisor.forgive(source)
+        if (binding := self.registry.find(name)) is None:
+            await self._load(source, name, label="operator")
+        else:
+            await self.supervisor.until_up(binding)
         return self.entry(name)
 
     async def unload(self, name: str) -> ModelEntry:
@@ -244,7 +292,7 @@ class Models:
                 await self._load(source, to, label="operator")
             old = self.registry.find(name)
             self._means[name] = source
-            self._bind(name, engine)
+            self.supervisor.watch(self._bind(name, engine), source)
         finally:
             self._swaps[source] -= 1
             self._free_if_unused(source)
@@ -255,7 +303,7 @@ class Models:
     # ── what others ask ──
 
     def put(self, name: str, engine: InferenceEngine) -> None:
-        """Serve an engine that is in memory already under a declared name."""
+        """Serve an engine that is in memory already under a declared name. If it crashes, that is the end."""
         self._loading.put(self._means[name], engine)
         self._bind(name, engine)
 
@@ -291,9 +339,23 @@ class Models:
 
     def close(self) -> None:
         """Close every engine."""
+        self.supervisor.close()
         self._loading.close()
 
+    async def watch_memory(self) -> None:
+        """Keep the engines within the budget, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            engines = [each.engine for each in self.resident() if not self.supervisor.is_down(each)]
+            if excess_bytes := self._pressure.look(engines):
+                self._shrink_warm(excess_bytes)
+            # What engines have given back by themselves may suffice for those who wait.
+            self.memory.look_again()
+
     # ── inside ──
+
+    def _held_bytes(self) -> int:
+        return sum(binding.engine.vitals().memory_bytes for binding in self.resident())
 
     def _require(self, name: str) -> None:
         if name not in self._declared:
@@ -305,18 +367,21 @@ class Models:
     async def _load(self, source: ModelSource, name: str, *, label: str) -> None:
         def bind_all(engine: InferenceEngine) -> None:
             for each in self._names_of(source):
-                self._bind(each, engine)
+                self.supervisor.watch(self._bind(each, engine), source)
             self._free_if_unused(source)
 
+        if label == "responses" and (error := self.supervisor.given_up(source)):
+            raise ModelUnavailableError(error)
         # An alias, or a model that was unloaded while turns still run on it, is there already (R-065).
         if engine := self._loading.engine(source):
             bind_all(engine)
         else:
             await self._loading.load(source, name, label=label, loaded=bind_all)
 
-    def _bind(self, name: str, engine: InferenceEngine) -> None:
+    def _bind(self, name: str, engine: InferenceEngine) -> Binding:
         binding = self.registry.bind(name, engine, now_s=self._clock.now_ms() // 1000)
         self._cold.publish(name, binding.lane)
+        return binding
 
     def _unload(self, binding: Binding) -> "asyncio.Task[None] | None":
         """Let no name mean the model, and free it; None if that has to wait for the requests that hold it."""
@@ -333,8 +398,12 @@ class Models:
             self._free(engine)
 
     def _free(self, engine: InferenceEngine) -> "asyncio.Task[None]":
-        self._on_unload(engine)
+        self.supervisor.forget(engine)
+        self._forget_caches(engine)
         return self._loading.unload(engine)
+
+    def _forget_caches(self, engine: InferenceEngine) -> None:
+        self._on_unload(engine)
 
     def _reclaim(self, missing_bytes: int) -> int:
         """Give up warm caches, then idle models, the longest unused first; what is missing even so."""

@@ -8,8 +8,8 @@ from turnlog.app.models import Models
 from turnlog.domain.ports import EventReader, JournalLoad
 
 STORE_DEADLINE_S = 2.0
-ENGINE_DEADLINE_S = 10.0
-"""An engine answers between two steps; one step of a big model on a slow processor takes seconds."""
+ENGINE_DEADLINE_S = 1.0
+"""An engine answers at once, whatever it computes."""
 
 STUCK_QUEUE_S = 10.0
 """How long an append may wait before the queue counts as stuck."""
@@ -33,6 +33,7 @@ class Health:
             ),
         ]
         found = [problem for problem in await asyncio.gather(*checks) if problem]
+        found += filter(None, {model.unavailable for model in self._models.listed()})
         if not self._reader.same_file():
             found.append("the store's file was deleted or replaced; what is written now will be lost")
         if (waited_s := self._load.oldest_queued_s()) > STUCK_QUEUE_S:

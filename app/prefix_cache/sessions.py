@@ -27,6 +27,12 @@ class Session(NamedTuple):
     instructions: str | None
     cache_class: CacheClass
 
+    def on(self, engine: InferenceEngine) -> "Session":
+        """The same session on the engine that will run the turn."""
+        if self.scope.engine is engine:
+            return self
+        return self._replace(scope=self.scope._replace(engine=engine))
+
 
 class Sessions:
     """The warm caches of a server, as turns use them. Event loop only.

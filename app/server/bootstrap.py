@@ -10,7 +10,6 @@ from functools import partial
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
-from turnlog.adapters.eventstore.redaction import withheld
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
 from turnlog.adapters.openai.frames import Framer
@@ -92,7 +91,7 @@ def assemble(
         metrics=metrics,
         turns=turns,
         retrieval=retrieval,
-        audit=Audit(reader, retrieval, clock, withheld),
+        audit=Audit(reader, retrieval, clock),
         health=Health(models, reader, journal),
         access=access,
         quotas=Quotas(

@@ -3,17 +3,15 @@
 Beside `app.server.bootstrap` the other half of the composition root: it names the engines.
 """
 
-import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
+from turnlog.adapters.engine_process import default_model
+from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.adapters.system import physical_memory_bytes
 from turnlog.app.settings import Settings, SettingsError, parse_models
 from turnlog.domain.ports import ModelSource
-
-log = logging.getLogger("turnlog")
 
 DEFAULT_MODEL = "smollm2"
 SCRIPTED_MODEL = "scripted"
@@ -28,22 +26,17 @@ def pull_default_model(cache: Path, progress: Progress) -> Path:
     Raises:
         EngineError: it could not be fetched or prepared; the sentence says what to do.
     """
-    from turnlog.adapters.mlx import smollm2
-
-    return smollm2.prepare(cache / "models", progress)
+    return default_model.prepare(cache / "models", progress)
 
 
-def declare_models(settings: Settings, progress: Progress, resources: ExitStack) -> dict[str, ModelSource]:
+def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSource]:
     """What the settings name, by the name it is served under. Nothing is loaded yet.
-
-    Args:
-        resources: ends what the models share when it is left, after everything else.
 
     Raises:
         EngineError: a model or script cannot be used.
         SettingsError: the settings contradict each other, or a model is larger than the memory budget.
     """
-    sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress, resources)
+    sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress)
     budget_bytes = memory_budget_bytes(settings)
     for name, source in sources.items():
         if source.weight_bytes > budget_bytes:
@@ -68,19 +61,8 @@ def _scripts(settings: Settings) -> dict[str, ModelSource]:
     return {name: ScriptedSource(path) for name, path in files.items()}
 
 
-def _folders(settings: Settings, progress: Progress, resources: ExitStack) -> dict[str, ModelSource]:
+def _folders(settings: Settings, progress: Progress) -> dict[str, ModelSource]:
     if settings.script is not None:
         raise SettingsError("--script is played by --engine scripted only")
-    # Late, because loading mlx takes a second that scripted servers and reading commands need not wait.
-    from turnlog.adapters.mlx.fingerprint import FileHashes
-    from turnlog.adapters.mlx.runtime import slow_because
-    from turnlog.adapters.mlx.source import MlxSource
-    from turnlog.adapters.mlx.thread import EngineThread
-
-    if reason := slow_because():
-        log.warning("%s", reason)
     folders = parse_models(settings.model) or {DEFAULT_MODEL: pull_default_model(settings.cache, progress)}
-    thread = EngineThread()
-    resources.callback(thread.close)
-    hashes = FileHashes(settings.cache)
-    return {name: MlxSource(folder, thread, hashes) for name, folder in folders.items()}
+    return {name: ProcessSource(folder, settings.cache) for name, folder in folders.items()}

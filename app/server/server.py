@@ -5,6 +5,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import uvicorn
@@ -28,6 +29,9 @@ BACKLOG = 2048
 
 OTHER_FILES = 256
 """Files that a server has open beside its connections: models while they are read, and the store."""
+
+THREADS = 128
+"""Most of them wait for a text process: a model whose prompts take long must not take those of others."""
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that they close first and never meet a closing one."""
@@ -104,7 +108,15 @@ async def serve(
     with ExitStack() as resources:
         service = assemble(settings, sources, resources)
         await service.recover()
-        for beside in (service.sweep(), service.tidy(), watch_loop(service.metrics.loop_lagged)):
+        asyncio.get_running_loop().set_default_executor(
+            ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="turnlog")
+        )
+        for beside in (
+            service.sweep(),
+            service.tidy(),
+            service.models.watch_memory(),
+            watch_loop(service.metrics.loop_lagged),
+        ):
             resources.callback(asyncio.create_task(beside).cancel)
         _allow_connections(settings)
         # What strangers send that is no HTTP has lines of ours.

@@ -125,6 +125,7 @@ class Turns:
             window_tokens=self._models.window_tokens(lease.engine),
             asked_ms=asked_ms,
         )
+        self._models.check_prompt(lease, plan.record.digest)
         self._refuse_if_shutting_down()
         entry.weigh(size_bytes + len(plan.prompt.ids) * _TOKEN_BYTES)
         session = self._sessions.open(

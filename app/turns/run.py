@@ -17,7 +17,7 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.persistence import TurnLog
 from turnlog.app.turns.plan import Plan
 from turnlog.domain.conversation import with_answer
-from turnlog.domain.errors import BindingChangedError, ModelUnavailableError
+from turnlog.domain.errors import BindingChangedError, ModelUnavailableError, PromptCrashedEngineError
 from turnlog.domain.events import (
     FailureReason,
     ResponseCreated,
@@ -29,6 +29,7 @@ from turnlog.domain.ports import (
     Cancelled,
     Clock,
     End,
+    EngineCrashed,
     EngineFailed,
     EngineOutput,
     Exhausted,
@@ -128,9 +129,13 @@ class TurnRun:
             if self._turn.abort_reason is None:
                 seated = self._models.seat(self._entry, self._most_tokens)
                 self._memory = await seat.enter_async_context(seated)
+                self._models.check_prompt(self._entry.lease, self._plan.record.digest)
                 return True
         except BindingChangedError as changed:
             self._fail("model_changed", changed.message)
+            return False
+        except PromptCrashedEngineError as poisonous:
+            self._fail("engine_crashed", poisonous.message)
             return False
         except ModelUnavailableError as unavailable:
             self._fail("model_unavailable", unavailable.message)
@@ -154,12 +159,15 @@ class TurnRun:
     async def _generate(self) -> None:
         """Give the turn to the engine and take what comes back, until its end."""
         created, plan, engine = self._turn.response.created, self._plan, self._engine
+        # Loaded again while the turn waited: what was kept of it is gone.
+        self._session = self._session.on(engine)
         started = self._turn.response.start(
             at_ms=self._clock.now_ms(),
             cache_class=self._session.cache_class,
             engine=engine.info,
             prompt=plan.record,
             output_budget_tokens=plan.output_budget_tokens,
+            output_limit=plan.output_limit,
             truncated_messages=plan.truncated_messages,
             new_id=self._ids.new_id,
         )
@@ -216,6 +224,8 @@ class TurnRun:
                     self._turn.response.id,
                 )
                 self._fail("error", message, spent)
+            case EngineCrashed(message=message):
+                self._fail("engine_crashed", message)
             case Exhausted():
                 self._fail("stream_exhausted")
             case Cancelled(spent=spent):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,16 +13,17 @@ from turnlog.domain.events import ResponseCreated
 RETRY_WINDOW_MS = 60_000
 """So long after an attempt ended, the same body is another attempt at the same request."""
 
-_COUNT: Final = "x-stainless-retry-count"
-_IDEMPOTENCY_KEY: Final = "idempotency-key"
 
-
-def request_digests(created: ResponseCreated) -> tuple[str | None, str]:
+def request_digests(created: ResponseCreated, *, unique: str, counter: str) -> tuple[str | None, str]:
     """What is the same for two attempts at one request: of its retry keys, None without any, and of its body.
 
     The body's digest leaves out the seed, because one that was drawn cannot be told from one that was asked
     for. An idempotency key stands for itself; any other key marks a retry only of the same body, for some
     clients send one and the same in a whole conversation.
+
+    Args:
+        unique: under which name an idempotency key stands among the retry keys.
+        counter: under which name the number of the attempt stands there; it is no key.
     """
     body = replace(
         created,
@@ -37,11 +38,11 @@ def request_digests(created: ResponseCreated) -> tuple[str | None, str]:
         wire_version=0,
     )
     body_digest = _digest(body)
-    keys = {name: key for name, key in created.retry_keys.items() if name != _COUNT}
+    keys = {name: key for name, key in created.retry_keys.items() if name != counter}
     if not keys:
         return None, body_digest
-    if _IDEMPOTENCY_KEY in keys:
-        return _digest((created.owner, keys[_IDEMPOTENCY_KEY])), body_digest
+    if unique in keys:
+        return _digest((created.owner, keys[unique])), body_digest
     return _digest((created.owner, sorted(keys.items()), body_digest)), body_digest
 
 

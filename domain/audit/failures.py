@@ -38,6 +38,12 @@ FAILURES: Mapping[FailureReason, tuple[str, str]] = {
         "See whether the machine is overloaded; if the work is just large, raise TURNLOG_TOKEN_TIMEOUT_S or "
         "TURNLOG_TURN_TIMEOUT_S. Then run the turn again.",
     ),
+    "engine_crashed": (
+        "The process of the model's engine ended while it ran the turn: it was killed, it hung, it ran out "
+        "of memory, or a kernel failed.",
+        "Run the turn again; the model is loaded anew. If it happens again, the server's log has what the "
+        "process wrote last, and 'turnlog models' how often it was started.",
+    ),
     "shutting_down": (
         "The server was stopped while the turn ran.",
         "Run the turn again. A longer TURNLOG_SHUTDOWN_GRACE_S lets more turns end by themselves.",

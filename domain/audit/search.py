@@ -17,8 +17,7 @@ def searchable_text(response: Response) -> str:
     in it: every turn of a chain inherits them.
     """
     pieces = [*_spoken(response.created.input), *item_texts(response.items, call="{} {}")]
-    # SQLite's tokenizer reads no further than a NUL.
-    return "\n".join(piece for piece in pieces if piece).replace("\0", " ")
+    return "\n".join(piece for piece in pieces if piece)
 
 
 def _spoken(messages: Iterable[Message]) -> Iterator[str]:

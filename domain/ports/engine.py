@@ -107,6 +107,12 @@ class EngineFailed(Struct, frozen=True):
     spent: Spent | None = None
 
 
+class EngineCrashed(Struct, frozen=True):
+    """The engine ended by itself, and with it every turn it was running. It takes no further turns."""
+
+    message: str
+
+
 class Exhausted(Struct, frozen=True):
     """The engine's stream stopped without an end; the turn is over (R-318)."""
 
@@ -122,7 +128,7 @@ class Cancelled(Struct, frozen=True):
 
 
 EngineChunk = TextChunk | ReasoningChunk
-EngineFinal = End | EngineFailed | Exhausted | Cancelled
+EngineFinal = End | EngineFailed | EngineCrashed | Exhausted | Cancelled
 EngineOutput = EngineChunk | EngineFinal
 
 Deliver = Callable[[EngineOutput], None]
@@ -154,6 +160,30 @@ class CompiledGuide(Protocol):
     """A guide made ready for use. Opaque: only the engine that compiled it looks inside."""
 
 
+class Crash(Struct, frozen=True):
+    """How an engine ended by itself.
+
+    `last_words` is the end of what its process wrote to its error stream, for the server's log only.
+    `lone_prompt` is the digest (`tokens.digest`) of the prompt of the only turn it was running, if there was
+    exactly one.
+    """
+
+    reason: str
+    last_words: str = ""
+    lone_prompt: str | None = None
+
+
+class Vitals(Struct, frozen=True):
+    """What an engine holds at the moment. `process_id` is None for an engine in this process.
+
+    `memory_bytes` is all the memory of its processes, 0 if that is not known; memory that `release_memory`
+    would give back does not count.
+    """
+
+    process_id: int | None = None
+    memory_bytes: int = 0
+
+
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn for the engine. What `warm` and the prompt have in common at their start is not read again.
 
@@ -170,11 +200,22 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 class InferenceEngine(Protocol):
-    """Makes tokens. Keeps no conversation and decides nothing about caches: that is policy (app)."""
+    """Makes tokens. Keeps no conversation and decides nothing about caches: that is policy (app).
+
+    An engine lives once. One that has crashed answers every `submit` with `EngineCrashed`; whether its model
+    is loaded again is policy too.
+    """
 
     @property
     def info(self) -> EngineInfo:
         """What is fixed about this engine."""
+
+    @property
+    def crashed(self) -> Future[Crash]:
+        """Resolved when the engine ends by itself, before its turns are told; never by `close`."""
+
+    def vitals(self) -> Vitals:
+        """What the engine holds at the moment. Any thread; returns at once."""
 
     def render(
         self,
@@ -195,6 +236,7 @@ class InferenceEngine(Protocol):
 
         Raises:
             InvalidRequestError: the model's template refuses the conversation.
+            TemplateTimeoutError: rendering took longer than it may.
         """
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
@@ -205,6 +247,7 @@ class InferenceEngine(Protocol):
 
         Raises:
             InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.
+            SchemaTooComplexError: compiling took longer than it may.
         """
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
@@ -214,7 +257,10 @@ class InferenceEngine(Protocol):
         """End a turn at the next safe point; its last output is then `Cancelled`. Unknown ids are ignored."""
 
     def ping(self) -> Future[None]:
-        """Resolved by the engine's thread between two of its steps: a sign of life."""
+        """A sign of life: resolved at once while the engine goes on from step to step.
+
+        It fails if one step takes suspiciously long, and stays open if nothing answers.
+        """
 
     def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
         """How many tokens at the beginning of `prompt` the handle spares the engine."""
@@ -227,6 +273,9 @@ class InferenceEngine(Protocol):
 
     def release_memory(self) -> None:
         """Give memory that was freed but is still held for later use back to the system. Returns at once."""
+
+    def abort(self, reason: str) -> None:
+        """End the engine as a crash, for `reason`; without effect once it has ended."""
 
     def close(self) -> None:
         """End running turns as cancelled, free the model and stop the engine's threads."""

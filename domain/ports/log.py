@@ -129,11 +129,10 @@ class AuditReader(Protocol):
 
 
 class LogPass(Protocol):
-    """One pass over the log as it was at one moment, told as JSON lines. Close it; any thread, one at a time.
+    """One pass over the log as JSON lines, up to the newest event when it began. Any thread, one at a time.
 
-    `total` is how many events the pass goes through, `done` how many it has; those outside of the time
-    that was asked for count, too. `position` is the place in the log of the last of them, from which a later
-    pass goes on.
+    `total` is the number of events the pass reads, `done` of those it has read, whether or not they are of
+    the time asked for. `position` is the position of the last one read; a later pass continues behind it.
     """
 
     total: int
@@ -141,14 +140,15 @@ class LogPass(Protocol):
     position: int
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of whole lines: a header, events, an end."""
+        """Chunks of whole lines: a header, events, an end line.
 
-    def close(self) -> None:
-        """Let the log go."""
+        Raises:
+            StorageError: the log cannot be read.
+        """
 
 
 class LogExporter(Protocol):
-    """Tells the events of the log in the order they were stored."""
+    """Exports the events of the log in the order they were stored."""
 
     def export(self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None) -> LogPass:
         """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.

@@ -4,13 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from tests.domain.stories import NOON_MS
+from tests.fakes.clock import StoppedClock
 from turnlog.adapters.system import SystemClock, SystemIds
 from turnlog.domain.ids import IdKind
-
-
-class StoppedClock:
-    def now_ms(self) -> int:
-        return 0x0190_0000_0001
 
 
 def test_the_clock_tells_milliseconds() -> None:
@@ -25,7 +22,7 @@ def test_an_id_names_its_kind_and_the_time_of_the_clock(kind: IdKind) -> None:
 
     assert made.startswith(kind.value)
     uuid = UUID(made.removeprefix(kind.value))
-    assert (uuid.version, uuid.int >> 80) == (7, StoppedClock().now_ms())
+    assert (uuid.version, uuid.int >> 80) == (7, NOON_MS)
 
 
 def test_ids_of_one_millisecond_differ() -> None:

@@ -42,6 +42,6 @@ def printing(
     }
     with (
         errors.open("w", encoding="utf-8") as stderr,
-        started(folder / "turnlog.db", options, talkative | environ, stderr) as server,
+        started(folder / "turnlog.db", options, talkative | environ, stderr=stderr) as server,
     ):
         yield Printing(server, errors)

@@ -1,12 +1,16 @@
 """Settings: from options and variables, refused by name when they are wrong."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
+from turnlog.app.cli.serve import serve_command
 from turnlog.app.settings import (
+    PREFIX,
     Settings,
     SettingsError,
     chain_write_wait_s,
@@ -15,12 +19,15 @@ from turnlog.app.settings import (
     ignored_variables,
     load_settings,
     marker_ttl_ms,
+    most_waiting,
     parse_models,
     persist_hard_limit_s,
     persist_soft_limit_s,
     prompt_cache_keys_disabled,
     retention_s,
 )
+
+CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def test_options_win_over_variables_and_variables_over_defaults() -> None:
@@ -234,3 +241,42 @@ def test_turnlogs_own_idle_delay_wins(monkeypatch: pytest.MonkeyPatch, text: str
     monkeypatch.setenv("MLX_IDLE_CLEAR_CACHE_MS", "7000")
 
     assert idle_delay_s(load_settings({"TURNLOG_IDLE_CLEAR_CACHE_MS": text}, {})) == expected_s
+
+
+# ── documentation ─────────────────────────────────────────────────────────────────────────────────
+
+SETTINGS = {f"{PREFIX}{name.upper()}": getattr(Settings(), name) for name in Settings.__struct_fields__}
+DEFAULTS = SETTINGS | {
+    f"{PREFIX}MAX_QUEUE_DEPTH_PER_MODEL": most_waiting(Settings()),
+    f"{PREFIX}IDLE_CLEAR_CACHE_MS": idle_delay_s(Settings()) * 1000,
+    f"{PREFIX}RESPONSE_RETENTION_SECONDS": retention_s(),
+    f"{PREFIX}CHAIN_WRITE_WAIT_TIMEOUT_MS": chain_write_wait_s() * 1000,
+    f"{PREFIX}POST_COMMIT_PERSIST_TIMEOUT_MS": persist_soft_limit_s() * 1000,
+    f"{PREFIX}POST_COMMIT_PERSIST_HARD_TIMEOUT_MS": persist_hard_limit_s() * 1000,
+    f"{PREFIX}HARD_TIMEOUT_MARKER_TTL_MS": marker_ttl_ms(),
+    f"{PREFIX}SSE_DRAIN_TIMEOUT_MS": drain_limit_s() * 1000,
+    f"{PREFIX}DISABLE_PROMPT_CACHE_KEY": int(prompt_cache_keys_disabled()),
+    "MLX_DISABLE_OPENBLAS": False,
+}
+OPTIONS = {f"{PREFIX}{str(option.name).upper()}": f"`{option.opts[0]}`" for option in serve_command.params}
+
+
+def test_the_documentation_lists_every_setting_with_its_option_and_default() -> None:
+    """And no other. Where a default is empty or computed, any words will do."""
+    rows = re.findall(
+        r"^\| `([A-Z_]+)` \| (.*?) ?\| (.*?) \| ", CONFIGURATION.read_text(encoding="utf-8"), re.MULTILINE
+    )
+
+    documented = {name: (option, _value(default)) for name, option, default in rows}
+
+    assert documented == {
+        name: (OPTIONS.get(name, ""), default if isinstance(default, int | float | str) else ANY)
+        for name, default in DEFAULTS.items()
+    }
+
+
+def _value(documented: str) -> object:
+    """A default as a number, a truth value or a word."""
+    if number := re.fullmatch(r"([\d,]+)(?: ([KM])iB)?", documented):
+        return int(number[1].replace(",", "")) * {"": 1, "K": 1024, "M": 1024**2}[number[2] or ""]
+    return {"`false`": False, "`true`": True}.get(documented, documented.strip("`"))

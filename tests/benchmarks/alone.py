@@ -12,7 +12,8 @@ from time import perf_counter
 
 import msgspec
 
-from turnlog.adapters.mlx.batch import CONCURRENCY, PREFILL_STEP_TOKENS
+from turnlog.adapters.engine_process.source import CONCURRENCY
+from turnlog.adapters.mlx.batch import PREFILL_STEP_TOKENS
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.model import load
 from turnlog.adapters.mlx.runtime import BatchGenerator

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.importing import import_events
-from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder
+from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder
 from turnlog.adapters.eventstore.store import open_reader, reindex
+from turnlog.adapters.eventstore.transfer import import_events
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.events import (
     GenerationStarted,
@@ -229,11 +229,8 @@ def measure(turns: int, folder: Path) -> Rows:
         rows.append((what, f"{took_s:,.1f} s, {events / took_s:,.0f} events/s", aim))
 
     def export() -> int:
-        with (
-            closing(open_reader(path)) as reader,
-            exported.open("wb") as file,
-            closing(reader.export()) as told,
-        ):
+        with closing(open_reader(path)) as reader, exported.open("wb") as file:
+            told = reader.export()
             for chunk in told:
                 file.write(chunk)
             return told.done

@@ -17,6 +17,7 @@ from tests.domain.stories import (
     start,
 )
 from turnlog.domain.events import (
+    WIRE_VERSION,
     ContentExpired,
     ItemClosed,
     ItemExtended,
@@ -26,11 +27,11 @@ from turnlog.domain.events import (
     TurnFailed,
     TurnPersisted,
 )
-from turnlog.domain.items import FunctionCallItem, MessageItem, ReasoningItem
+from turnlog.domain.items import FunctionCallItem, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import End, EngineCall, ReasoningChunk, Spent, TextChunk
 from turnlog.domain.request import TurnRequest
-from turnlog.domain.response import Response
+from turnlog.domain.response import Response, fold
 from turnlog.domain.usage import Timing, Usage
 
 LATER_MS = NOON_MS + 5_000
@@ -66,7 +67,9 @@ def test_a_request_creates_a_response_that_waits_for_its_lane() -> None:
         boot_id="boot",
     )
 
-    assert response.created == replace(CREATED, instructions="be kind", metadata={"a": "b"})
+    assert response.created == replace(
+        CREATED, instructions="be kind", metadata={"a": "b"}, wire_version=WIRE_VERSION
+    )
 
 
 def test_a_created_response_starts_once() -> None:
@@ -220,3 +223,43 @@ def test_reasoning_comes_before_text() -> None:
         ItemOpened,
         ItemExtended,
     ]
+
+
+def test_the_first_text_closes_the_reasoning_even_if_it_is_held_back() -> None:
+    """R-269."""
+    reasoning = replace(REASONING, output_index=0)
+
+    events = Given(CREATED, STARTED, reasoning, HM).when(
+        lambda response: response.receive(TextChunk("<tool"), at_ms=LATER_MS)
+    )
+
+    assert events == [ItemClosed(at_ms=LATER_MS, output_index=0, item=ReasoningItem("rs_2", "hm"))]
+
+
+def test_the_time_before_inference_counts_from_the_request() -> None:
+    """R-343."""
+    response = fold([CREATED])
+    response.asked_ms = NOON_MS - 5
+    start(response)
+
+    ended = response.finish(end("Hi"), at_ms=LATER_MS)[-1]
+
+    assert isinstance(ended, TurnCommitted)
+    assert ended.timing == Timing(queue_ms=10.0, pre_inference_ms=15.0)
+
+
+def test_log_probabilities_are_told_with_one_delta_only() -> None:
+    first, second = Logprob("Hel", -1.0), Logprob("lo", -0.5)
+
+    events = Given(CREATED, STARTED).when(
+        lambda response: [
+            *response.receive(TextChunk("Hel", (first,)), at_ms=NOON_MS),
+            *response.receive(TextChunk("lo", (second,)), at_ms=NOON_MS),
+            *response.finish(end("Hello"), at_ms=NOON_MS),
+        ]
+    )
+
+    told = [event.logprobs for event in events if isinstance(event, ItemExtended)]
+    assert told == [((first,),), ((second,),)]
+    closed = MessageItem("msg_1", "completed", "Hello", (first, second))
+    assert ItemClosed(at_ms=NOON_MS, output_index=0, item=closed) in events

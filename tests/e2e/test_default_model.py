@@ -7,7 +7,7 @@ from openai import OpenAI
 
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.app.http.test_turns import Json, refused
-from tests.serving import RunningServer, serving, turnlog
+from tests.serving import LONG_S, RunningServer, serving, turnlog
 from tests.tiny_model import make_tiny_model
 
 
@@ -28,7 +28,7 @@ def ask(server: RunningServer, text: str, previous: str | None) -> Json:
 def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, model_cache: Path) -> None:
     """R-157, R-179: what `make serve` serves."""
     database = tmp_path / "turnlog.db"
-    with serving(database, **environ(model_cache)) as server, server.http as http:
+    with serving(database, **environ(model_cache)) as server, server.client(timeout_s=LONG_S) as http:
         first = ask(server, "The secret word is banana.", None)
         body = {
             "model": "smollm2",
@@ -42,7 +42,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, model_cache: Pat
         second = check_response(read_stream(live)[-1]["response"])
         assert server.stop() == 0
 
-    with serving(database, **environ(model_cache)) as server, server.http as http:
+    with serving(database, **environ(model_cache)) as server, server.client(timeout_s=LONG_S) as http:
         assert http.get(f"/v1/responses/{second['id']}?stream=true").content == live
         third = ask(server, "Say the secret word again.", second["id"])
 
@@ -57,13 +57,16 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, model_cache: Pat
 
 def test_any_mlx_model_folder_is_served_under_its_name(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "models" / "tiny")
-    with serving(tmp_path / "turnlog.db", "--model", f"tiny={folder}") as server, server.http as http:
+    with (
+        serving(tmp_path / "turnlog.db", "--model", f"tiny={folder}") as server,
+        server.client(timeout_s=LONG_S) as http,
+    ):
         body = {"model": "tiny", "input": "hi", "max_output_tokens": 5, "seed": 7}
         first, second = (http.post("/v1/responses", json=body).json() for _ in range(2))
         too_long = http.post("/v1/responses", json=body | {"input": "word " * 200, "stream": True})
 
     assert check_response(first)["status"] == "incomplete"
-    assert first["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert first["incomplete_details"] == {"reason": "max_output_tokens", "limit": "max_output_tokens"}
     assert first["usage"]["output_tokens"] == 5
     assert second["output_text"] == first["output_text"]
     assert refused(too_long, 400)["code"] == "context_length_exceeded"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.serving import RunningServer, serving
+from tests.serving import LONG_S, RunningServer, serving
 from tests.tiny_model import make_tiny_model
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.domain.conversation import token_log
@@ -60,8 +60,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     with (
         serving(folder / "warm.db", "--model", model, **strict) as warm,
         serving(folder / "cold.db", "--model", model, **strict, TURNLOG_WARM_ENTRIES="0") as cold,
-        warm.http as warm_http,
-        cold.http as cold_http,
+        warm.client(timeout_s=LONG_S) as warm_http,
+        cold.client(timeout_s=LONG_S) as cold_http,
     ):
         yield Server(warm, warm_http), Server(cold, cold_http)
 
@@ -103,7 +103,7 @@ def test_a_hundred_turns_are_warm_at_every_step_and_say_what_a_cold_replay_says(
     model = make_tiny_model(tmp_path / "tiny", context_window_tokens=8_192)
     with (
         serving(tmp_path / "turnlog.db", "--model", f"tiny={model}", TURNLOG_CACHE=str(tmp_path)) as running,
-        running.http as http,
+        running.client(timeout_s=LONG_S) as http,
     ):
         server = Server(running, http)
         answers = server.chain([f"And then, {number}?" for number in range(100)])

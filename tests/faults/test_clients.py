@@ -15,7 +15,6 @@ import pytest
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry
-from tests.faults.waiting import until
 from tests.faults.witness import (
     Json,
     acknowledged,
@@ -25,7 +24,8 @@ from tests.faults.witness import (
     scripted,
     stories,
 )
-from tests.serving import LONG_S, RunningServer, connected
+from tests.serving import RunningServer, connected
+from tests.waiting import SOON_S, received, until
 from turnlog.domain.events import ResponseCreated
 
 BIG = "x" * 100_000
@@ -144,17 +144,16 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_neither_its_turn_nor_the_nex
 ) -> None:
     """R-307, R-309, R-310, D-25, G-139: there is one place for turns; the slow reader does not hold it."""
     with _asking(server, "flood", "stalled", stream=True) as stalled:
-        told = b""
-        while not (found := re.search(rb'"id":"(resp_[0-9a-f]{32})"', told)):
-            told += stalled.recv(1024)
+        told = received(lambda: stalled.recv(1024), b'"object"')
+        response_id = re.findall(r'"id":"(resp_[0-9a-f]{32})"', told.decode())[0]
         after = create(http, "hi")
-        stored = acknowledged(http, found[1].decode(), "persisted")
+        stored = acknowledged(http, response_id, "persisted")
         rest = _rest(stalled)
 
     assert after["status"] == "completed"
     assert names(stored)[-2:] == ["committed", "persisted"]
     assert not rest.endswith(b"0\r\n\r\n")
-    assert len(http.get(f"/v1/responses/{found[1].decode()}").json()["output_text"]) == PIECES * len(BIG)
+    assert len(http.get(f"/v1/responses/{response_id}").json()["output_text"]) == PIECES * len(BIG)
 
 
 def _rest(stalled: socket.socket) -> bytes:
@@ -218,7 +217,7 @@ def test_what_is_no_http_is_refused_and_costs_no_turn(server: RunningServer, htt
 
 def test_fifty_clients_at_once_all_get_their_own_answer(server: RunningServer, http: httpx.Client) -> None:
     """One turn runs at a time; the others wait in order, each with an id of its own."""
-    barrier = Barrier(MANY, timeout=LONG_S)
+    barrier = Barrier(MANY, timeout=SOON_S)
 
     def ask(number: int) -> Json:
         with server.http as client:

@@ -10,7 +10,6 @@ import pytest
 from tests.app.http.test_turns import create, stream
 from tests.app.scripts import SCRIPT
 from tests.faults.conftest import mounted
-from tests.faults.waiting import until
 from tests.faults.witness import (
     acknowledged,
     check_whole,
@@ -21,6 +20,7 @@ from tests.faults.witness import (
     stories,
 )
 from tests.serving import RunningServer
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, stream
 from tests.app.scripts import HELLO, SCRIPT, STOP, entry, write_script
 from tests.app.services import asked, running
-from tests.faults.waiting import until
 from tests.faults.witness import (
     Json,
     acknowledged,
@@ -43,7 +42,8 @@ from tests.faults.witness import (
     stories,
 )
 from tests.listed import listed
-from tests.serving import LONG_S, RunningServer
+from tests.serving import RunningServer
+from tests.waiting import SOON_S, until
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.domain.events import Recorded, TurnCommitted, TurnFailed
 
@@ -284,7 +284,7 @@ def _killed_while_they_talk(server: RunningServer, chance: Random, survivors: li
             for _ in range(CLIENTS)
         ]
         for _ in range(chance.randint(1, MOST_CHUNKS)):
-            assert chunks.acquire(timeout=LONG_S)
+            assert chunks.acquire(timeout=SOON_S), "no client gets a piece of a stream any more"
         kill(server)
     return [witness for talk in talks for witness in talk.result() if witness.response_id]
 

@@ -29,7 +29,6 @@ from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import SCRIPT
 from tests.app.services import asked, running
-from tests.faults.waiting import until
 from tests.faults.witness import (
     Json,
     acknowledged,
@@ -44,6 +43,7 @@ from tests.faults.witness import (
     stories,
 )
 from tests.serving import LONG_S, turnlog
+from tests.waiting import until
 from turnlog.app.http.service import Service
 from turnlog.domain.errors import ResponseNotFoundError
 from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed

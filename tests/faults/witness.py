@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from tests.app.scripts import write_script
-from tests.faults.waiting import until
 from tests.listed import listed
 from tests.serving import LONG_S, RunningServer, serving
+from tests.waiting import received, until
 from turnlog.adapters.eventstore.store import open_reader
 from turnlog.domain.events import Recorded, TurnCommitted, TurnFailed
 from turnlog.domain.lifecycle import Status
@@ -53,8 +53,8 @@ class Listener:
 
     def until(self, text: str) -> None:
         """Read on until the text was told."""
-        while text.encode() not in self.told:
-            self.told += next(self._chunks)
+        if text.encode() not in self.told:
+            self.told += received(lambda: next(self._chunks, b""), text.encode())
 
     @property
     def response_id(self) -> str:

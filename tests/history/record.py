@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from tests.app.scripts import HELLO, STOP, Json, entry
-from tests.app.services import HeldJournal, asked, running
+from tests.app.services import asked, running
+from tests.fakes.journal import HeldJournal
 from turnlog.adapters.openai.frames import frames
 from turnlog.app.http.service import Service
-from turnlog.domain.events import PersistHardTimedOut, TurnCommitted
-from turnlog.domain.ports import EventJournal
+from turnlog.domain.events import PersistHardTimedOut
 from turnlog.domain.response import fold
 
 CALL = {"id": "call_a", "name": "add", "arguments": '{"a":1}', "status": "ok"}
@@ -58,18 +58,13 @@ async def record(folder: Path) -> None:
         "MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS": "2",
     }
     with tempfile.TemporaryDirectory() as work:
-        held: list[HeldJournal] = []
-
-        def wrap(journal: EventJournal) -> EventJournal:
-            held.append(HeldJournal(journal, TurnCommitted))
-            return held[0]
-
-        async with running(Path(work), SCRIPT, wrap) as service:
+        held = HeldJournal()
+        async with running(Path(work), SCRIPT, held) as service:
             turn = await service.turns.begin(asked("text"))
-            await held[0].until(PersistHardTimedOut)
-            held[0].land()
+            await held.until(PersistHardTimedOut)
+            held.land()
             await turn.settled.wait()
-            await asyncio.wrap_future(held[0].append([]))
+            await asyncio.wrap_future(held.append([]))
             await write(service, turn.response.id, folder / "hard_timed_out")
 
 

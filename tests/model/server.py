@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar, cast
 
+from tests.fakes.clock import VirtualClock, VirtualLoop
+from tests.fakes.engine import PuppetEngine
 from tests.floors import no_sessions, resident
-from tests.model.engine import PuppetEngine
 from tests.model.store import Disk, Journal, Reader
-from tests.model.virtual_time import VirtualClock, VirtualLoop
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
@@ -25,6 +25,9 @@ from turnlog.domain.response import Response
 MODEL = "puppet"
 GRACE_S = 5.0
 """How long a shutdown waits for turns and writes."""
+
+SEATS = 2
+"""How many turns the engine runs at once; the others wait."""
 
 TOKEN_LIMIT_S, TURN_LIMIT_S = 600.0, 3_600.0
 
@@ -78,7 +81,7 @@ class Server:
         self.clock = VirtualClock(self.loop)
         self.journal = Journal(disk)
         self.reader = Reader(disk)
-        self.engine = PuppetEngine()
+        self.engine = PuppetEngine(MODEL, concurrency=SEATS)
         self.retains = CountedRetains()
         self.pending: PendingAppends = PendingWrites()
         self.live = LiveTurns()

@@ -1,4 +1,8 @@
-"""A store in memory, at the ports of the log, whose appends and look-ups go as they are told."""
+"""A store in memory, at the ports of the log, whose appends and look-ups go as they are told.
+
+It is not one of `tests.fakes`: it is the model's idea of a store, with a disk that outlives crashes, a queue
+whose writes wedge and a log of what was acknowledged, against which the invariants are checked.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set

@@ -161,7 +161,7 @@ class LifecycleUnderFaults(RuleBasedStateMachine):
             server.loop.run_for(seconds)
         before = known.ended
         with self.world.facing(faults) as server:
-            server.engine.end(turn, ending)
+            server.engine.say(turn, ending)
         if before:
             assert known.ended is before
         else:
@@ -177,7 +177,7 @@ class LifecycleUnderFaults(RuleBasedStateMachine):
         with self.world.facing(faults) as server:
             for turn in list(server.engine.running):
                 server.engine.say(turn, said)
-                server.engine.end(turn, ending)
+                server.engine.say(turn, ending)
 
     @precondition(lambda self: self.world.unended)
     @rule(turn=unended_turn, obedient=st.booleans(), faults=any_faults)

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 from msgspec.structs import replace
 
 from tests.app.scripts import write_script
+from tests.fakes.engine import Outputs
 from tests.tiny_model import make_tiny_model
+from tests.waiting import SOON_S
+from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.domain.errors import InvalidRequestError
@@ -18,7 +20,6 @@ from turnlog.domain.ports import (
     CallGuide,
     Cancelled,
     End,
-    EngineFinal,
     EngineOutput,
     InferenceEngine,
     JsonGuide,
@@ -42,7 +43,12 @@ def mlx(folder: Path) -> InferenceEngine:
     return MlxEngine.load(make_tiny_model(folder))
 
 
-@pytest.fixture(scope="module", params=[scripted, mlx], ids=["scripted", "mlx"])
+def process(folder: Path) -> InferenceEngine:
+    """The same in a process of its own."""
+    return ProcessSource(make_tiny_model(folder)).load()
+
+
+@pytest.fixture(scope="module", params=[scripted, mlx, process], ids=["scripted", "mlx", "process"])
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InferenceEngine]:
@@ -59,25 +65,6 @@ def nested(levels: int) -> Json:
 
 
 DEEP = nested(33)
-
-
-class Outputs:
-    """What an engine delivers for one turn."""
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[EngineOutput] = SimpleQueue()
-        self.deliver = self._queue.put
-
-    def next(self) -> EngineOutput:
-        """The next output."""
-        return self._queue.get(timeout=60)
-
-    def all(self) -> list[EngineOutput]:
-        """Everything to the end."""
-        outputs = [self.next()]
-        while not isinstance(outputs[-1], EngineFinal):
-            outputs.append(self.next())
-        return outputs
 
 
 def submission(
@@ -224,7 +211,7 @@ def test_an_engine_gives_a_sign_of_life_while_it_works(engine: InferenceEngine) 
     engine.submit(submission(engine, [Message("user", "hang")], budget=400), outputs.deliver)
     outputs.next()
 
-    engine.ping().result(timeout=60)
+    engine.ping().result(SOON_S)
 
     engine.cancel("turn")
     final = outputs.all()[-1]

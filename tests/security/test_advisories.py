@@ -16,6 +16,7 @@ import pytest
 from tests.app.http.test_turns import refused
 from tests.security.test_source import trees
 from tests.tiny_model import make_tiny_model
+from tests.waiting import SOON_S
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.openai.request import decode_request
 from turnlog.domain.errors import EngineError, InvalidRequestError
@@ -227,7 +228,7 @@ def test_a_bad_schema_is_refused_or_followed_and_never_breaks_the_engine(
             engine.compile(guide)
         except InvalidRequestError as error:
             assert len(error.message) < 1_000
-    assert engine.ping().result(60) is None
+    assert engine.ping().result(SOON_S) is None
 
 
 def test_nothing_is_cached_by_what_a_request_says() -> None:
@@ -245,4 +246,6 @@ def test_nothing_is_cached_by_what_a_request_says() -> None:
     assert remembered <= {
         "app/http/documents.py:_document",  # by the settings
         "adapters/mlx/source.py:weight_bytes",  # by the model's folder
+        "adapters/openai/typed.py:fields",  # by the struct
+        "adapters/openai/typed.py:bounds",  # by the struct
     }

@@ -7,6 +7,7 @@ import pytest
 
 from tests.adapters.mlx.asking import GREEDY, Turn, answer, submission
 from tests.tiny_model import make_tiny_model
+from tests.waiting import SOON_S
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
@@ -102,4 +103,4 @@ def test_a_turn_that_breaks_in_the_batch_breaks_alone(engine: MlxEngine) -> None
 
     assert shared.output_ids == solo.output_ids
     assert answer(engine, submission(prompt, budget=40)).output_ids == solo.output_ids
-    assert engine.ping().result(60) is None
+    assert engine.ping().result(SOON_S) is None

@@ -10,10 +10,10 @@ import pytest
 
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry, write_script
-from tests.faults.waiting import until
 from tests.faults.witness import scripted
 from tests.security.sockets import asking, error_of, head, post, rest
 from tests.serving import RunningServer, connected, started
+from tests.waiting import received, until
 
 MOST_CONNECTIONS = 20
 SURPLUS = 64
@@ -76,8 +76,7 @@ def test_one_byte_after_an_answer_does_not_keep_a_connection_open(server: Runnin
     """The byte ends uvicorn's own wait for the next request, and begins no request."""
     with connected(server) as client:
         client.sendall(asking("hi"))
-        while b'"usage"' not in client.recv(1 << 16):
-            pass
+        received(lambda: client.recv(1 << 16), b'"usage"')
         client.sendall(b"\r\n")
         told = rest(client)
 
@@ -142,9 +141,7 @@ def test_what_is_no_http_is_refused_in_the_envelope(server: RunningServer, sent:
 def test_garbage_behind_a_running_stream_cuts_it_off_and_never_gets_into_it(patient: RunningServer) -> None:
     with connected(patient) as client:
         client.sendall(asking("hang", stream=True))
-        told = client.recv(1 << 16)
-        while b"response.in_progress" not in told:
-            told += client.recv(1 << 16)
+        told = received(lambda: client.recv(1 << 16), b"response.in_progress")
         client.sendall(b"garbage\r\n\r\n")
         told += rest(client)
 

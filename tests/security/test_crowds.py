@@ -9,10 +9,10 @@ import pytest
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry
-from tests.faults.waiting import until
 from tests.faults.witness import scripted
 from tests.security.sockets import asking, head
 from tests.serving import RunningServer, connected
+from tests.waiting import until
 
 EACH = 40
 TURNS = 20

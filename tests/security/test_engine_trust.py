@@ -11,6 +11,7 @@ from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, entry
 from tests.faults.witness import scripted
 from tests.serving import RunningServer
+from tests.waiting import SOON_S
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import parse_script
 from turnlog.domain.events import Sampling
@@ -85,6 +86,6 @@ def test_a_question_nobody_waits_for_any_more_does_not_end_the_engine() -> None:
     given_up.cancel()
     go_on.set()
 
-    assert engine.ping().result(60) is None
+    assert engine.ping().result(SOON_S) is None
     engine.close()
     assert len(told) == 2

@@ -13,7 +13,7 @@ from eventsourcing.persistence import StoredEvent
 from tests.adapters.eventstore.stories import opened
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
 from turnlog.adapters.eventstore.reader import SqliteEventReader
-from turnlog.adapters.eventstore.sqlite import EventDatastore, EventRecorder
+from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder
 
 Fault = Callable[[Callable[[], Any]], Any]
 """Given what inserts the events; calls it, or not, and raises what it likes."""
@@ -80,12 +80,10 @@ class FaultyRecorder(EventRecorder):
         self.unreadable: deque[Exception] = deque()
         self.tried: list[list[StoredEvent]] = []
 
-    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+    def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int]:
         self.tried.append(list(stored_events))
         fault = self.faults.popleft() if self.faults else works
-        positions: Sequence[int] | None = fault(
-            lambda: super(FaultyRecorder, self).insert_events(stored_events)
-        )
+        positions: Sequence[int] = fault(lambda: super(FaultyRecorder, self).insert_events(stored_events))
         return positions
 
     def select_events(self, *args: Any, **kwargs: Any) -> Sequence[StoredEvent]:

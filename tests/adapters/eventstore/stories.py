@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
 from turnlog.adapters.eventstore.reader import SqliteEventReader
-from turnlog.adapters.eventstore.sqlite import EventRecorder
+from turnlog.adapters.eventstore.recorder import EventRecorder
 from turnlog.adapters.eventstore.store import MakeRecorder, open_memory, open_sqlite
 from turnlog.domain.events import (
     GenerationStarted,

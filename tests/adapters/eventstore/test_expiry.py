@@ -27,7 +27,6 @@ from tests.adapters.eventstore.stories import (
 )
 from tests.listed import listed
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.redaction import without_content
 from turnlog.adapters.eventstore.store import open_reader, vacuum
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
@@ -44,6 +43,7 @@ from turnlog.domain.events import (
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message, ToolCall
 from turnlog.domain.ports import ContentExpirer
+from turnlog.domain.redaction import without_content
 from turnlog.domain.response import fold_stored
 from turnlog.domain.tokens import pack, record_prompt
 

@@ -20,7 +20,7 @@ from tests.adapters.eventstore.stories import (
 )
 from tests.listed import listed
 from turnlog.adapters.eventstore.journal import EVENTS_PER_TRANSACTION
-from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.adapters.eventstore.recorder import EventDatastore
 from turnlog.domain.errors import StorageConflictError, StorageError
 
 

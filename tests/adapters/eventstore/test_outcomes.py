@@ -32,7 +32,7 @@ from tests.adapters.eventstore.stories import (
     recorded,
     turn,
 )
-from turnlog.adapters.eventstore import sqlite
+from turnlog.adapters.eventstore import recorder
 from turnlog.domain.errors import StorageConflictError, StorageError, StorageRefusedError
 
 
@@ -292,7 +292,7 @@ def test_a_write_lands_late_when_another_process_gives_the_file_free(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """G-044, G-050: the half of the store."""
-    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(recorder, "LOCK_TIMEOUT_S", 0.01)
     second_try = Gate()
 
     with opened_faulty(path) as store:

@@ -10,9 +10,9 @@ from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.adapters.eventstore.stories import created, opened, recorded, turn
 from tests.listed import listed
 from turnlog.adapters.eventstore import journal as journal_module
-from turnlog.adapters.eventstore import sqlite
+from turnlog.adapters.eventstore import recorder
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
-from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.adapters.eventstore.recorder import EventDatastore
 from turnlog.domain.errors import StorageError
 
 
@@ -99,7 +99,7 @@ def test_closing_waits_for_a_lock_that_goes_away_in_time(path: Path, monkeypatch
 
 
 def test_closing_gives_up_a_lock_that_stays_and_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(recorder, "LOCK_TIMEOUT_S", 0.01)
     journal, _ = make_journal(path)
 
     with locked_by_another_process(path):

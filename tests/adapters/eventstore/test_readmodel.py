@@ -27,7 +27,7 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.listed import listed
-from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore import readmodel, recorder, textindex
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.store import reindex
 from turnlog.domain.errors import StorageError
@@ -289,7 +289,7 @@ def test_a_sweep_that_was_broken_off_leaves_the_rows_that_are_made_again(path: P
 
 
 def test_reindexing_tells_how_far_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readmodel, "EVENTS_PER_REPORT", 3)
+    monkeypatch.setattr(recorder, "EVENTS_PER_CHUNK", 3)
     with opened(path) as store:
         store.journal.append(turn("resp_a")).result()
     told = []

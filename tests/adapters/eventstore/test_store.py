@@ -10,7 +10,7 @@ from tests.adapters.eventstore.stories import FAILED, created, execute, opened, 
 from tests.listed import listed
 from turnlog.adapters.eventstore import store as store_module
 from turnlog.adapters.eventstore.lock import StoreLock
-from turnlog.adapters.eventstore.sqlite import EventDatastore
+from turnlog.adapters.eventstore.recorder import EventDatastore
 from turnlog.adapters.eventstore.store import has_wal_reset_bug, open_reader, open_sqlite, vacuum
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError

@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 
 from tests.adapters.eventstore.stories import FAILED, STARTED, created, execute, opened, recorded, turn
-from turnlog.adapters.eventstore import transfer
-from turnlog.adapters.eventstore.importing import import_events
+from turnlog.adapters.eventstore import recorder, transfer
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.store import open_reader
+from turnlog.adapters.eventstore.transfer import EndLine, EventLine, Header, Line, import_events, reached
 from turnlog.adapters.openai import frames as wire
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
@@ -38,8 +42,8 @@ def filled(path: Path) -> Path:
 
 def exported(path: Path, **bounds: Any) -> list[bytes]:
     """The lines of a pass."""
-    with closing(open_reader(path)) as reader, closing(reader.export(**bounds)) as told:
-        return b"".join(told).splitlines(keepends=True)
+    with closing(open_reader(path)) as reader:
+        return b"".join(reader.export(**bounds)).splitlines(keepends=True)
 
 
 def frames(path: Path, response_id: str) -> bytes:
@@ -123,22 +127,40 @@ def test_only_events_of_the_time_asked_for_are_told(filled: Path) -> None:
     assert msgspec.json.decode(lines[-1]) == {"line": "end", "events": 4, "position": 17}
 
 
-def test_a_pass_tells_the_log_as_it_was_when_it_began(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "EVENTS_PER_CHUNK", 3)
+def test_a_pass_ends_with_the_newest_event_when_it_began(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "EVENTS_PER_CHUNK", 3)
     with opened(path) as store:
         store.journal.append(turn("resp_a")).result()
         exporter: LogExporter = store.reader
-        with closing(exporter.export()) as told:
-            before = (told.done, told.total, told.position)
-            chunks = iter(told)
-            early = [next(chunks), next(chunks)]
-            between = (told.done, told.total, told.position)
-            store.journal.append(turn("resp_b")).result()
-            late = list(chunks)
-            after = (told.done, told.total, told.position)
+        told = exporter.export()
+        before = (told.done, told.total, told.position)
+        chunks = iter(told)
+        early = [next(chunks), next(chunks)]
+        between = (told.done, told.total, told.position)
+        store.journal.append(turn("resp_b")).result()
+        late = list(chunks)
+        after = (told.done, told.total, told.position)
 
     assert (before, between, after) == ((0, 7, 0), (3, 7, 3), (7, 7, 7))
     assert b"resp_b" not in b"".join([*early, *late])
+
+
+def test_a_slow_pass_keeps_no_removed_content(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-14: it neither exports content removed meanwhile nor keeps the write-ahead log from being emptied."""
+    monkeypatch.setattr(recorder, "EVENTS_PER_CHUNK", 3)
+    secret = replace(created("resp_b", text="SECRET"), expires_at=100)
+    with opened(path) as store:
+        store.journal.append([*turn("resp_a"), *recorded("resp_b", secret, FAILED)]).result()
+        chunks = iter(store.reader.export())
+        begun = [next(chunks), next(chunks)]
+        while store.journal.expire(1000).result():
+            pass
+        log_bytes = path.with_name(f"{path.name}-wal").stat().st_size
+        rest = list(chunks)
+
+    assert log_bytes == 0
+    assert b"SECRET" not in b"".join([*begun, *rest])
+    assert msgspec.json.decode(rest[-1]) == {"line": "end", "events": 9, "position": 9}
 
 
 def changed(number: int, line: bytes) -> Callable[[list[bytes]], list[bytes]]:
@@ -225,7 +247,7 @@ def test_a_store_in_use_is_not_imported_into(filled: Path, tmp_path: Path) -> No
 
 
 def test_an_import_tells_how_far_it_is(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnlog.adapters.eventstore.importing.EVENTS_PER_REPORT", 10)
+    monkeypatch.setattr(transfer, "EVENTS_PER_REPORT", 10)
     told: list[int] = []
 
     import_events(tmp_path / "copy.db", exported(filled), told.append)
@@ -241,10 +263,44 @@ def test_a_pass_over_a_store_that_is_no_more_says_so(filled: Path) -> None:
             reader.export()
 
 
-def test_a_pass_that_is_closed_is_over(filled: Path) -> None:
+def test_a_pass_over_a_store_that_is_closed_says_so(filled: Path) -> None:
     with closing(open_reader(filled)) as reader:
         told = reader.export()
-        told.close()
 
-        with pytest.raises(StorageError, match="closed"):
-            list(told)
+    with pytest.raises(StorageError, match="The events could not be exported"):
+        list(told)
+
+
+LINES: list[Line] = [
+    Header(format="turnlog.log", format_version=1, after=3, since_ms=5),
+    *(
+        EventLine(position=n, response_id="resp_a", version=n, topic="t", event=Raw(b'"%b"' % (b"x" * 9 * n)))
+        for n in range(4, 9)
+    ),
+    EndLine(events=5, position=11),
+]
+WHOLE = [msgspec.json.encode(line) + b"\n" for line in LINES]
+POSITIONS = [3, 4, 5, 6, 7, 8, 11]
+
+
+@given(st.integers(len(WHOLE[0]), sum(map(len, WHOLE))), st.sampled_from([1, 7, 64, 65536]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_wherever_a_file_is_cut_its_whole_lines_count(tmp_path: Path, cut: int, step: int) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b"".join(WHOLE)[:cut])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transfer, "_STEP_BYTES", step)
+        found = reached(file)
+
+    whole = list(accumulate(map(len, WHOLE)))
+    last = max(n for n, end in enumerate(whole) if end <= cut)
+    assert (found.position, found.whole_bytes) == (POSITIONS[last], whole[last])
+    assert (found.complete, found.since_ms, found.until_ms) == (last == len(LINES) - 1, 5, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"hello\n", WHOLE[1], WHOLE[0][:-1], WHOLE[0] + b"hello\n"])
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+
+    with pytest.raises(StorageError, match="is no export of turnlog"):
+        reached(tmp_path / "file")

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 from msgspec.structs import replace
 
+from tests.waiting import taken
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
@@ -18,14 +19,17 @@ from turnlog.domain.ports import (
     End,
     EngineChunk,
     EngineFailed,
+    EngineFinal,
     EngineOutput,
-    Exhausted,
     Prompt,
     Spent,
     Submission,
     TextChunk,
 )
 from turnlog.domain.tools import Tool
+
+COMPUTED_S = 30.0
+"""How long a real model may take for the next piece of an answer on a busy machine."""
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 SEEDED = Sampling(temperature=1.5, top_p=0.9, seed=20260101)
@@ -51,12 +55,12 @@ class Turn:
             self._begun = True
             self._on_first_chunk()
 
-    def wait(self) -> tuple[list[EngineChunk], End | EngineFailed | Exhausted | Cancelled]:
+    def wait(self) -> tuple[list[EngineChunk], EngineFinal]:
         """All chunks and the last output, without what was spent."""
         chunks: list[EngineChunk] = []
         while True:
-            output = self._outputs.get(timeout=60)
-            if isinstance(output, End | EngineFailed | Exhausted | Cancelled):
+            output = taken(self._outputs, COMPUTED_S)
+            if isinstance(output, EngineFinal):
                 assert self._outputs.empty()
                 if isinstance(output, EngineFailed | Cancelled):
                     self.spent, output = output.spent, replace(output, spent=None)

@@ -4,6 +4,7 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -12,11 +13,15 @@ from mlx.nn.layers.quantized import quantize
 
 from tests.adapters.mlx.asking import HELLO, answer, submission
 from tests.tiny_model import make_tiny_model
-from turnlog.adapters.mlx import footprint, source
+from tests.waiting import SOON_S
+from turnlog.adapters.engine_process.source import ProcessSource
+from turnlog.adapters.mlx import model, source
 from turnlog.adapters.mlx.model import load
 from turnlog.adapters.mlx.runtime import ON_GPU, load_model, mx, tree_flatten
 from turnlog.adapters.mlx.source import MlxSource
 from turnlog.adapters.mlx.thread import EngineThread
+from turnlog.adapters.model_folder.config import checked_config
+from turnlog.adapters.model_folder.weights import Machine, expected_weight_bytes
 from turnlog.domain.errors import EngineError
 
 
@@ -70,13 +75,13 @@ def test_a_model_weighs_what_was_expected(
     store: Callable[[Path], object],
     openblas: bool,
 ) -> None:
-    monkeypatch.setattr(footprint, "OPENBLAS", openblas)
+    machine = Machine(ON_GPU, openblas)
+    monkeypatch.setattr(model, "Machine", lambda *_: machine)
     folder = make_tiny_model(tmp_path / "tiny")
     store(folder)
-    declared = MlxSource(folder, thread)
 
-    expected = declared.weight_bytes
-    engine = declared.load()
+    expected = expected_weight_bytes(folder, checked_config(folder), machine)
+    engine = MlxSource(folder, thread).load()
 
     assert engine.info.weight_bytes == expected
     # Keys and values of 2 layers with 2 heads of 16 dimensions; on a GPU, half precision stays.
@@ -88,13 +93,11 @@ def test_a_model_weighs_what_was_expected(
     [b"nothing", (1 << 60).to_bytes(8, "little") + b"{}", (8).to_bytes(8, "little") + b'{"a": 1}'],
     ids=["too short", "too long", "no header"],
 )
-def test_weights_that_cannot_be_read_weigh_what_their_files_do(
-    tiny_folder: Path, tmp_path: Path, thread: EngineThread, content: bytes
-) -> None:
+def test_weights_that_cannot_be_read_weigh_what_their_files_do(tmp_path: Path, content: bytes) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
     (folder / "model.safetensors").write_bytes(content)
 
-    assert MlxSource(folder, thread).weight_bytes == len(content)
+    assert ProcessSource(folder).weight_bytes == len(content)
 
 
 def test_a_folder_that_is_no_model_is_refused_before_anything_is_loaded(
@@ -103,17 +106,18 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_is_loaded(
     foreign = make_tiny_model(tmp_path / "foreign")
     change_config(foreign, auto_map={"AutoModel": "evil.Model"})
 
-    with pytest.raises(EngineError, match=r"There is no model folder at .*nowhere"):
-        MlxSource(tmp_path / "nowhere", thread)
-    with pytest.raises(EngineError, match="turnlog never does"):
-        MlxSource(foreign, thread)
+    for declare in (ProcessSource, partial(MlxSource, thread=thread)):
+        with pytest.raises(EngineError, match=r"There is no model folder at .*nowhere"):
+            declare(tmp_path / "nowhere")
+        with pytest.raises(EngineError, match="turnlog never does"):
+            declare(foreign)
 
 
-def test_two_names_of_one_folder_are_one_source(tmp_path: Path, thread: EngineThread) -> None:
+def test_two_names_of_one_folder_are_one_source(tmp_path: Path) -> None:
     folder, other = make_tiny_model(tmp_path / "tiny"), make_tiny_model(tmp_path / "other")
     (tmp_path / "link").symlink_to(folder)
 
-    sources = {MlxSource(path, thread) for path in (folder, tmp_path / "link", other)}
+    sources = {ProcessSource(path) for path in (folder, tmp_path / "link", other)}
 
     assert len(sources) == 2
 
@@ -138,17 +142,17 @@ def test_turns_go_on_while_a_model_is_loaded(
 
     def load_slowly(*arguments: object) -> object:
         began.set()
-        assert may_end.wait(60)
+        assert may_end.wait(SOON_S), "the test forgot this load"
         return load(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(source, "load", load_slowly)
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(declared.load)
-        assert began.wait(60)
+        assert began.wait(SOON_S), "the load did not begin"
         meanwhile = answer(resident, submission(resident.render(HELLO)))
         was_loading = not loading.done()
         may_end.set()
-        loaded = loading.result(60)
+        loaded = loading.result(SOON_S)
 
     assert was_loading
     assert answer(loaded, submission(loaded.render(HELLO))).output_ids == meanwhile.output_ids

@@ -13,6 +13,7 @@ import pytest
 
 from tests.adapters.mlx.asking import HELLO, Turn, answer, ending, submission
 from tests.adapters.mlx.networks import Stumbling, watched
+from tests.waiting import SOON_S
 from turnlog.adapters.mlx.batch import Batch
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.model import load
@@ -122,7 +123,7 @@ def test_released_memory_leaves_nothing_in_the_pool(tiny_folder: Path, thread: E
     before = mx.get_cache_memory()
 
     engine.release_memory()
-    engine.ping().result(60)
+    engine.ping().result(SOON_S)
 
     assert before > mx.get_cache_memory() == 0
 
@@ -175,10 +176,10 @@ def test_a_step_waits_for_turns_that_come_at_about_the_same_time(thread: EngineT
         # The thread is asked for something else, and has time for a step again and again.
         answered: Future[None] = Future()
         thread.ask(partial(answered.set_result, None))
-        answered.result(60)
+        answered.result(SOON_S)
     thread.ask(work.come)
 
-    assert work.stepped.wait(60)
+    assert work.stepped.wait(SOON_S), "no step was taken"
     assert work.seen == [2]
 
 
@@ -199,7 +200,7 @@ def test_turns_that_come_together_are_read_together(tiny_folder: Path, thread: E
         thread.ask(command)
     ended: Future[None] = Future()
     thread.ask(lambda: ended.set_result(None))
-    ended.result(60)
+    ended.result(SOON_S)
 
     idle, not_known_yet, again, stepped = waits_s
     assert (idle, not_known_yet, stepped) == (0.0, 0.0, 0.0)

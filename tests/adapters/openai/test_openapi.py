@@ -8,6 +8,7 @@ import pytest
 from tests.adapters.openai.asking import FUNCTION, SAY, decode, refusal
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.openapi import document
+from turnlog.domain.audit.filters import MAX_LIMIT
 
 LIMITS = RequestLimits(input_items=3, instructions_chars=10, name_chars=64, tools=3, stops=2, stop_chars=4)
 SCHEMAS = document(LIMITS, version="0", max_body_bytes=1)["components"]["schemas"]
@@ -31,7 +32,8 @@ def test_a_number_is_taken_within_the_stated_bounds_and_refused_beyond(field: st
 
     decode(**{field: low})
     decode(**{field: high})
-    for beyond in (low - 1, high + 1, "1", True):
+    wrong: list[Any] = [low - 1, high + 1, "1", True, [], {}]
+    for beyond in wrong:
         error = refusal(**{field: beyond})
         assert (error.param, error.message) == (field, f"{field} must be {kind} in [{low}, {high}]")
 
@@ -60,3 +62,11 @@ def test_whatever_the_document_refers_to_is_in_it() -> None:
     whole = document(LIMITS, version="0", max_body_bytes=1)
 
     assert {name.removeprefix("#/components/schemas/") for name in references(whole)} <= SCHEMAS.keys()
+
+
+def test_a_page_of_the_audit_has_from_one_to_the_most_rows() -> None:
+    paths = document(LIMITS, version="0", max_body_bytes=1)["paths"]
+    parameters = paths["/v1/audit/responses"]["get"]["parameters"]
+    (limit,) = [each["schema"] for each in parameters if each["name"] == "limit"]
+
+    assert (limit["minimum"], limit["maximum"]) == (1, MAX_LIMIT)

@@ -1,12 +1,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Queue
+from queue import SimpleQueue
 from threading import Event
 
 import pytest
 from msgspec.structs import replace
 
+from tests.fakes.engine import Outputs
+from tests.waiting import SOON_S, taken
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.prompt import word_ids
 from turnlog.adapters.scripted.script import Ending, Script, ScriptedCall, ScriptedTurn, Step
@@ -21,7 +23,6 @@ from turnlog.domain.ports import (
     End,
     EngineCall,
     EngineFailed,
-    EngineFinal,
     EngineInfo,
     EngineOutput,
     Exhausted,
@@ -34,35 +35,9 @@ from turnlog.domain.ports import (
 from turnlog.domain.tools import Tool
 from turnlog.domain.usage import Timing
 
-TIMEOUT_S = 10
 A_DAY_MS = 86_400_000
 
 STOP = Step(end=Ending(finish_reason="stop"))
-
-
-class Listener:
-    """What an engine delivers for one turn."""
-
-    def __init__(self) -> None:
-        self._outputs: Queue[EngineOutput] = Queue()
-
-    def __call__(self, output: EngineOutput) -> None:
-        self._outputs.put(output)
-
-    def next(self) -> EngineOutput:
-        return self._outputs.get(timeout=TIMEOUT_S)
-
-    def rest(self) -> list[EngineOutput]:
-        """Everything up to the last output, which is what ends a turn."""
-        outputs = [self.next()]
-        while not isinstance(outputs[-1], EngineFinal):
-            outputs.append(self.next())
-        return outputs
-
-    def end(self) -> End:
-        end = self.rest()[-1]
-        assert isinstance(end, End)
-        return end
 
 
 @contextmanager
@@ -86,8 +61,8 @@ def submit(
     turn_id: str = "turn",
     warm: CacheHandle | None = None,
     deliver: Deliver | None = None,
-) -> Listener:
-    listener = Listener()
+) -> Outputs:
+    outputs = Outputs()
     submission = Submission(
         turn_id=turn_id,
         prompt=engine.render(messages),
@@ -95,8 +70,8 @@ def submit(
         output_budget_tokens=100,
         warm=warm,
     )
-    engine.submit(submission, deliver or listener)
-    return listener
+    engine.submit(submission, deliver or outputs.deliver)
+    return outputs
 
 
 def comparable(end: End) -> End:
@@ -110,7 +85,7 @@ def comparable(end: End) -> End:
 def test_pieces_are_delivered_in_order_and_the_end_adds_them_up() -> None:
     steps = (Step(reasoning="let "), Step(reasoning="me see"), Step(text="Hel"), Step(text="lo"), STOP)
     with playing(entry(*steps)) as engine:
-        *chunks, end = submit(engine, user("how are you?")).rest()
+        *chunks, end = submit(engine, user("how are you?")).all()
 
     assert chunks == [ReasoningChunk("let "), ReasoningChunk("me see"), TextChunk("Hel"), TextChunk("lo")]
     assert isinstance(end, End)
@@ -165,21 +140,21 @@ def test_a_turn_without_reasoning_has_no_thinking() -> None:
 
 def test_a_stream_without_an_end_just_stops() -> None:
     with playing(entry(Step(text="Hel"))) as engine:
-        outputs = submit(engine, user("hi")).rest()
+        outputs = submit(engine, user("hi")).all()
 
     assert outputs == [TextChunk("Hel"), Exhausted()]
 
 
 def test_a_raise_fails_the_turn_with_its_message() -> None:
     with playing(entry(Step(text="Hel"), Step(raise_="out of memory"))) as engine:
-        outputs = submit(engine, user("hi")).rest()
+        outputs = submit(engine, user("hi")).all()
 
     assert outputs == [TextChunk("Hel"), EngineFailed("out of memory")]
 
 
 def test_a_sleep_is_followed_by_the_next_step() -> None:
     with playing(entry(Step(text="Hel"), Step(sleep_ms=1), Step(text="lo"))) as engine:
-        outputs = submit(engine, user("hi")).rest()
+        outputs = submit(engine, user("hi")).all()
 
     assert outputs == [TextChunk("Hel"), TextChunk("lo"), Exhausted()]
 
@@ -188,15 +163,15 @@ def test_an_entry_is_chosen_by_the_last_user_or_tool_text() -> None:
     story = [user("add"), Message("assistant", "sub"), Message("tool", "it is 42")]
     by_user, by_tool = entry(Step(raise_="user"), match="add"), entry(Step(raise_="tool"), match="42")
     with playing(by_user, by_tool) as engine:
-        asked = submit(engine, *story[:2], turn_id="asked").rest()
-        answered = submit(engine, *story, turn_id="answered").rest()
+        asked = submit(engine, *story[:2], turn_id="asked").all()
+        answered = submit(engine, *story, turn_id="answered").all()
 
     assert [asked, answered] == [[EngineFailed("user")], [EngineFailed("tool")]]
 
 
 def test_a_turn_that_no_entry_fits_fails_and_names_the_text() -> None:
     with playing(entry(STOP, match="weather")) as engine:
-        outputs = submit(engine, user("sing")).rest()
+        outputs = submit(engine, user("sing")).all()
 
     assert outputs == [EngineFailed("no entry of the script fits the text 'sing'")]
 
@@ -230,10 +205,10 @@ def test_a_sleeping_turn_does_not_hold_up_another() -> None:
 
 def test_turns_take_their_steps_in_rounds() -> None:
     all_submitted = Event()
-    outputs: Queue[EngineOutput] = Queue()
+    outputs: SimpleQueue[EngineOutput] = SimpleQueue()
 
     def hold_the_engine(_: EngineOutput) -> None:
-        all_submitted.wait(TIMEOUT_S)
+        all_submitted.wait(SOON_S)
 
     with playing(
         entry(Step(text="a1"), Step(text="a2"), match="a"), entry(Step(text="b1"), Step(text="b2"))
@@ -242,7 +217,7 @@ def test_turns_take_their_steps_in_rounds() -> None:
         submit(engine, user("a"), turn_id="a", deliver=outputs.put)
         submit(engine, user("b"), turn_id="b", deliver=outputs.put)
         all_submitted.set()
-        heard = [outputs.get(timeout=TIMEOUT_S) for _ in range(6)]
+        heard = [taken(outputs) for _ in range(6)]
 
     rounds = [TextChunk("a1"), TextChunk("b1"), TextChunk("a2"), TextChunk("b2"), Exhausted(), Exhausted()]
     assert heard == rounds
@@ -250,13 +225,13 @@ def test_turns_take_their_steps_in_rounds() -> None:
 
 def test_a_listener_that_raises_stops_neither_its_turn_nor_others(caplog: pytest.LogCaptureFixture) -> None:
     def deliver(output: EngineOutput) -> None:
-        heard(output)
+        heard.deliver(output)
         raise RuntimeError("deaf")
 
-    heard = Listener()
+    heard = Outputs()
     with playing(entry(Step(text="a"), STOP)) as engine:
         submit(engine, user("hi"), turn_id="deaf", deliver=deliver)
-        outputs = heard.rest()
+        outputs = heard.all()
         other = submit(engine, user("hi"), turn_id="other").end()
 
     assert [type(output) for output in outputs] == [TextChunk, End]
@@ -269,7 +244,7 @@ def test_a_turn_was_alone_if_no_other_played_at_any_time_during_it() -> None:
         hanging = submit(engine, user("hang"), turn_id="hanging")
         joined = submit(engine, user("hi"), turn_id="joined").end()
         engine.cancel("hanging")
-        hanging.rest()
+        hanging.all()
         afterwards = submit(engine, user("hi"), turn_id="afterwards").end()
 
     assert [joined.alone, afterwards.alone] == [False, True]
@@ -277,10 +252,10 @@ def test_a_turn_was_alone_if_no_other_played_at_any_time_during_it() -> None:
 
 def test_a_turn_that_another_joined_was_not_alone() -> None:
     def deliver(output: EngineOutput) -> None:
-        first(output)
-        joined.wait(TIMEOUT_S)
+        first.deliver(output)
+        joined.wait(SOON_S)
 
-    first, joined = Listener(), Event()
+    first, joined = Outputs(), Event()
     with playing(entry(Step(text="a"), STOP)) as engine:
         submit(engine, user("hi"), turn_id="first", deliver=deliver)
         assert first.next() == TextChunk("a")

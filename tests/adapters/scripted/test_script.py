@@ -99,6 +99,7 @@ def test_concurrency_and_window_have_defaults() -> None:
         (one_turn('{"text": null}'), "s.json: turns[0].steps[0].text: Expected `str`, got `null`"),
         (one_turn('{"sleep_ms": -1}'), "s.json: turns[0].steps[0].sleep_ms: Expected `float` >= 0.0"),
         (one_turn('{"hang": false}'), "s.json: turns[0].steps[0]: `hang` can only be true"),
+        (one_turn('{"crash": false}'), "s.json: turns[0].steps[0]: `crash` can only be true"),
         (one_turn('{"end": {"finish_reason": "x"}}'), "s.json: turns[0].steps[0].end.finish_reason: Invalid"),
         (one_turn(END, END, END), "s.json: turns[0].steps[1]: Nothing can follow `end`"),
     ],

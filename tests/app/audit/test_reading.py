@@ -22,7 +22,6 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.domain.stories import CREATED
-from turnlog.adapters.eventstore.redaction import withheld
 from turnlog.adapters.openai.audit import conversation_object, row_object, turn_object
 from turnlog.adapters.system import SystemClock
 from turnlog.app.audit.filters import read_filter
@@ -34,6 +33,7 @@ from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
 from turnlog.domain.events import Recorded
 from turnlog.domain.items import FunctionCallItem
 from turnlog.domain.owners import LOCAL, Caller, Role
+from turnlog.domain.redaction import withheld
 
 AUDITOR = Caller("ada", frozenset({Role.AUDITOR}))
 OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def audit(store: Store) -> Audit:
     clock = SystemClock()
-    return Audit(store.reader, Retrieval(store.reader, LiveTurns(), PendingWrites(), clock), clock, withheld)
+    return Audit(store.reader, Retrieval(store.reader, LiveTurns(), PendingWrites(), clock), clock)
 
 
 def keep(store: Store, *stories: list[Recorded]) -> None:

@@ -15,8 +15,8 @@ from tests.app.commands import command
 from tests.app.http.keyed import WRONG_KEY, KeyedServer, keyed_serving, send
 from tests.app.http.test_turns import create, refused
 from tests.app.scripts import HELLO, entry, write_script
-from tests.faults.waiting import until
-from tests.serving import LONG_S, RunningServer, serving, started, turnlog
+from tests.serving import serving, started, turnlog
+from tests.waiting import received, until
 from turnlog.domain.owners import Role
 
 KEY = r"tl_[A-Za-z0-9_-]{43}"
@@ -35,12 +35,6 @@ def keys(database: Path, *arguments: str) -> tuple[int, str, str]:
     """Run `turnlog keys`: exit code, standard output, standard error."""
     done = command(database, "keys", *arguments)
     return done.exit_code, done.stdout, done.stderr
-
-
-def client(server: RunningServer, key: str) -> httpx.Client:
-    """A client with that key."""
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=server.address, timeout=LONG_S, headers=headers)
 
 
 # ── the commands ──────────────────────────────────────────────────────────────────────────────────
@@ -163,11 +157,11 @@ def test_the_first_key_closes_a_running_server_and_the_last_one_leaves_it_closed
         alices = keys(database, "add", "alice")[1].strip()
         assert refused(nobody.get(path), 401)["code"] == "invalid_api_key"
         assert nobody.get("/health").status_code == 200
-        with client(server, alices) as alice:
+        with server.client(key=alices) as alice:
             assert create(alice, "hi")["status"] == "completed"
             assert refused(alice.get(path), 404)["code"] == "response_not_found"
         locals_key = keys(database, "add", "local")[1].strip()
-        with client(server, locals_key) as local:
+        with server.client(key=locals_key) as local:
             assert local.get(path).status_code == 200
 
         for line in keys(database, "list", "--json")[1].splitlines():
@@ -197,9 +191,7 @@ def _reading(keyed: KeyedServer, name: str, text: str) -> Iterator[tuple[str, Ge
     body = {"model": "scripted", "input": text, "stream": True}
     with keyed.client(name) as http, http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = cast("Generator[str]", answer.iter_text())
-        told = ""
-        while "output_text.delta" not in told:
-            told += next(chunks)
+        told = received(lambda: next(chunks, ""), "output_text.delta")
         yield re.findall(r"resp_[0-9a-f]{32}", told)[0], chunks
 
 
@@ -262,10 +254,10 @@ def test_no_key_leaks_into_logs_errors_metrics_or_files(tmp_path: Path) -> None:
     options = ("--engine", "scripted", "--script", str(write_script(tmp_path)))
     environ = {"TURNLOG_LOG_LEVEL": "debug", "TURNLOG_ACCESS_LOG": "true"}
     answers = []
-    with (tmp_path / "stderr").open("w+") as said, started(database, options, environ, said) as server:
+    with (tmp_path / "stderr").open("w+") as said, started(database, options, environ, stderr=said) as server:
         token = json.loads((tmp_path / "turnlog.db.lock").read_text())["token"]
         for key in (alices, olgas, adas, WRONG_KEY, token):
-            with client(server, key) as http:
+            with server.client(key=key) as http:
                 for text in ("hi", "boom", "call one"):
                     body = {"model": "scripted", "input": text}
                     answers.append(http.post("/v1/responses", json=body))

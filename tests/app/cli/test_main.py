@@ -9,6 +9,7 @@ import pytest
 from tests.app.http.test_turns import create, stream
 from tests.app.scripts import write_script
 from tests.serving import serving, turnlog
+from tests.waiting import received
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +77,7 @@ def test_a_running_stream_gets_its_terminal_when_the_server_is_stopped(tmp_path:
         body = {"model": "scripted", "input": "hang", "stream": True}
         with http.stream("POST", "/v1/responses", json=body) as answer:
             chunks = answer.iter_bytes()
-            told = next(chunks)
-            while b"output_text.delta" not in told:
-                told += next(chunks)
+            told = received(lambda: next(chunks, b""), b"output_text.delta")
             code = server.stop()
             told += b"".join(chunks)
 

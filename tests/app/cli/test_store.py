@@ -32,7 +32,7 @@ def test_a_second_server_on_a_file_is_told_who_has_it(tmp_path: Path, scripted: 
 
 def test_a_log_in_memory_says_that_nothing_will_be_kept(scripted: tuple[str, ...], tmp_path: Path) -> None:
     errors = tmp_path / "errors"
-    with errors.open("w") as stderr, started(Path(":memory:"), scripted, {}, stderr) as server:
+    with errors.open("w") as stderr, started(Path(":memory:"), scripted, {}, stderr=stderr) as server:
         with server.http as http:
             first = create(http, "hi")
             second = create(http, "hi", previous_response_id=first["id"])

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.app.scripts import SCRIPT, write_script
-from tests.serving import LONG_S, RunningServer, serving
+from tests.serving import RunningServer, serving
+from tests.waiting import SOON_S
 from turnlog.adapters.eventstore.lock import holder
 from turnlog.adapters.keys import KeyFile
 from turnlog.domain.owners import Role
@@ -47,7 +48,7 @@ def send(address: str, method: str, path: str, key: str | None = None, **headers
     # Of a body that no route takes, so that nothing happens where the door is open.
     body = b"{}" if method == "POST" else b""
     fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))} if body else {}
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=LONG_S)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=SOON_S)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in fields.items():
@@ -79,8 +80,7 @@ class KeyedServer:
 
     def client(self, name: str) -> httpx.Client:
         """A fresh client with the key of that person."""
-        headers = {"Authorization": f"Bearer {self.keys[name]}"}
-        return httpx.Client(base_url=self.server.address, timeout=LONG_S, headers=headers)
+        return self.server.client(key=self.keys[name])
 
     def send(self, method: str, path: str, key: str | None = None, **headers: str) -> Answer:
         """As `send`, to this server."""

@@ -15,9 +15,10 @@ import pytest
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import SCRIPT, entry
-from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, FakeClock, Given, Groups
+from tests.app.turns.lookups import BROKEN, ID, NOTHING, ROWS, Given, Groups
 from tests.domain.stories import CREATED
-from tests.faults.waiting import until
+from tests.fakes.clock import StoppedClock
+from tests.waiting import received, until
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.retrieval import Log, Retrieval
@@ -69,9 +70,7 @@ def begun(http: httpx.Client, text: str) -> Iterator[Json]:
     body = {"model": "scripted", "input": text, "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = answer.iter_text()
-        said = next(chunks)
-        while "output_text.delta" not in said:
-            said += next(chunks)
+        said = received(lambda: next(chunks, ""), "output_text.delta")
         events = [json.loads(line[6:]) for line in said.split("\n") if line.startswith("data: ")]
         opened = next(event["item"] for event in events if event["type"] == "response.output_item.added")
         yield opened | {"response_id": events[0]["response"]["id"]}
@@ -286,7 +285,7 @@ async def test_a_foreign_response_costs_one_read_whatever_is_under_way(
     given = Given()
     pending_state(given, state)
     reader = _Reader(ROWS[0][:stored])
-    retrieval = Retrieval(cast(Log, reader), given.live, given.pending, FakeClock())
+    retrieval = Retrieval(cast(Log, reader), given.live, given.pending, StoppedClock())
 
     with pytest.raises(ResponseNotFoundError):
         await getattr(retrieval, reading)(ID, "bob")

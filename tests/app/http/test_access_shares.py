@@ -10,7 +10,7 @@ import pytest
 from tests.app.http.keyed import KeyedServer, keyed_serving
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import HELLO, entry
-from tests.faults.waiting import until
+from tests.waiting import received, until
 from turnlog.domain.owners import Role
 
 SCRIPT: dict[str, Any] = {
@@ -40,11 +40,9 @@ def opened(reading: ExitStack, http: httpx.Client, text: str, sign: str) -> None
     """Open a stream that stays open, and read it as far as `sign`."""
     answer = reading.enter_context(http.stream("POST", "/v1/responses", json=asking(text)))
     assert answer.status_code == 200
-    told = ""
     chunks = cast("Generator[str]", answer.iter_text())
     reading.callback(chunks.close)  # dropped, it would close the connection at once
-    while sign not in told:
-        told += next(chunks)
+    received(lambda: next(chunks, ""), sign)
 
 
 def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed: KeyedServer) -> None:

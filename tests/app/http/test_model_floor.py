@@ -16,8 +16,8 @@ from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import Json, refused
 from tests.app.scripts import STOP, entry
-from tests.faults.waiting import until
 from tests.serving import LONG_S, RunningServer, serving
+from tests.waiting import until
 
 Post = Callable[..., "Future[httpx.Response]"]
 

@@ -35,6 +35,16 @@ def models(models_server: RunningServer) -> Iterator[httpx.Client]:
         yield client
 
 
+NO_PROCESS: Json = {
+    "process_id": None,
+    "memory_bytes": 0,
+    "restarts": 0,
+    "last_crash": None,
+    "unavailable": None,
+}
+"""Of a model without a process of its own that has never crashed."""
+
+
 def told(http: httpx.Client, name: str) -> Json:
     """A model's object."""
     answer = http.get(f"/v1/models/{name}")
@@ -62,9 +72,10 @@ def test_a_model_is_declared_until_it_is_first_asked_for(models: httpx.Client) -
         "instance_id": None,
         "active_turns": 0,
         "queued_turns": 0,
+        **NO_PROCESS,
     }
     changed = {name for name in before if before[name] != after[name]} - {"created"}
-    assert changed == {"state", "instance_id", "capacity"}
+    assert changed == {"state", "instance_id", "capacity", "memory_bytes"}
     assert (after["state"], type(after["instance_id"])) == ("resident", int)
 
 
@@ -207,7 +218,11 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
     }
 
     assert model_object(entry, Caller("ada", frozenset({Role.CLIENT, Role.AUDITOR}))) == public
-    assert model_object(entry, LOCAL) == public | {"instance_id": 3, "active_turns": 2, "queued_turns": 1}
+    assert model_object(entry, LOCAL) == public | NO_PROCESS | {
+        "instance_id": 3,
+        "active_turns": 2,
+        "queued_turns": 1,
+    }
 
 
 NAMES = (

@@ -10,9 +10,9 @@ import pytest
 
 from tests.app.printing import Printing, printing
 from tests.app.scripts import SCRIPT
-from tests.faults.waiting import until
 from tests.security.sockets import head, rest
 from tests.serving import connected, turnlog
+from tests.waiting import until
 from turnlog.app.http.request_log import without_content
 
 Json = dict[str, Any]

@@ -12,6 +12,7 @@ from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, refused, stream
 from tests.app.scripts import HELLO, STOP, entry, write_script
 from tests.serving import RunningServer, serving
+from tests.waiting import SOON_S, received
 
 BIG = "x" * 100_000
 
@@ -63,10 +64,8 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_turn_goes_on(impatient: 
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.connect((host, int(port)))
         stalled.sendall(request)
-        told = b""
-        while not (found := re.search(rb'"id":"(resp_[0-9a-f]{32})"', told)):
-            told += stalled.recv(1024)
-        response_id = found[1].decode()
+        told = received(lambda: stalled.recv(1024), b'"object"')
+        response_id = re.findall(r'"id":"(resp_[0-9a-f]{32})"', told.decode())[0]
 
         with impatient.http as http:
             events = read_stream(http.get(f"/v1/responses/{response_id}?stream=true").content)
@@ -78,7 +77,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_turn_goes_on(impatient: 
 
 def reaches_its_end(stalled: socket.socket) -> bool:
     """Whether a connection that was cut off can still be read to its proper end."""
-    stalled.settimeout(60)
+    stalled.settimeout(SOON_S)
     rest = b""
     try:
         while chunk := stalled.recv(1 << 20):
@@ -121,7 +120,7 @@ def test_a_text_format_and_reasoning_are_echoed(http: httpx.Client) -> None:
 
 def test_the_oldest_messages_are_left_out_if_the_client_allows_it(http: httpx.Client) -> None:
     """`truncation: auto`."""
-    long = [{"role": "user", "content": "word " * 150}, {"role": "assistant", "content": "ok"}]
+    long = [{"role": "user", "content": "word " * 120}, {"role": "assistant", "content": "ok"}]
     items = [{"role": "system", "content": "Be kind."}, *long, {"role": "user", "content": "hi"}]
 
     assert refused(http.post("/v1/responses", json={"model": "scripted", "input": [*long, *items]}), 400)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -11,8 +12,8 @@ from openai import OpenAI
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.listed import listed
 from tests.serving import RunningServer
+from tests.waiting import received, until
 from turnlog.adapters.eventstore.store import open_reader
-from turnlog.domain.events import ResponseCreated
 
 Json = dict[str, Any]
 
@@ -197,9 +198,7 @@ def test_a_stream_opens_before_the_engine_has_said_anything(http: httpx.Client) 
     body = {"model": "scripted", "input": "wait", "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = answer.iter_text()
-        told = next(chunks)
-        while told.count("\n\n") < 2:
-            told += next(chunks)
+        told = received(lambda: next(chunks, ""), "event: response.in_progress")
 
     assert [line for line in told.splitlines() if line.startswith("event")] == [
         "event: response.created",
@@ -243,9 +242,7 @@ def test_a_client_that_leaves_a_stream_ends_its_turn(http: httpx.Client) -> None
     body = {"model": "scripted", "input": "hang", "stream": True}
     with http.stream("POST", "/v1/responses", json=body) as answer:
         chunks = answer.iter_text()
-        told = next(chunks)
-        while "output_text.delta" not in told:
-            told += next(chunks)
+        told = received(lambda: next(chunks, ""), "output_text.delta")
     response_id = json.loads(told.split("data: ")[1].split("\n")[0])["response"]["id"]
 
     events = read_stream(http.get(f"/v1/responses/{response_id}?stream=true").content)
@@ -272,16 +269,12 @@ def test_a_client_that_leaves_while_it_waits_for_json_ends_its_turn(
 
 def newest(server: RunningServer, *, who: str, **condition: str) -> str:
     """The newest response of that condition whose metadata says who asked, as soon as there is one."""
-    reader = open_reader(server.database)
-    try:
-        while True:
-            for row in listed(reader, **condition):
-                created = reader.events(row.response_id).result()[0].event
-                assert isinstance(created, ResponseCreated)
-                if created.metadata.get("who") == who:
-                    return row.response_id
-    finally:
-        reader.close()
+    with closing(open_reader(server.database)) as reader:
+
+        def found() -> list[str]:
+            return [row.response_id for row in listed(reader, metadata={"who": who}, **condition)]
+
+        return until(found)[0]
 
 
 def test_the_official_client_runs_a_conversation(server: RunningServer) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from tests.app.models.floor import FakeEngine, FakeSource, Floor, Request, Task
+from tests.app.models.floor import FakeSource, Floor, Request, Task
+from tests.fakes.engine import PuppetEngine
 from turnlog.app.models.admission import ColdAdmission
 from turnlog.app.models.lane import Lane, Permit
 from turnlog.app.models.memory import Claim
@@ -22,7 +23,7 @@ LEASING = {"leased"} | PLACED
 class Write(Struct, eq=False):
     """The last write of a turn: it retains the id of its model, or has retired it because it is wedged."""
 
-    engine: FakeEngine
+    engine: PuppetEngine
     instance_id: int
     retained: bool = True
     retired: bool = False
@@ -40,8 +41,8 @@ class Accounts:
         self.writes: list[Write] = []
         self.warm: list[Claim] = []
         self._bindings: list[Binding] = []
-        self._ids: dict[FakeEngine, int] = {}
-        self._told: list[FakeEngine] = []
+        self._ids: dict[PuppetEngine, int] = {}
+        self._told: list[PuppetEngine] = []
         self._models.give_up_first(self._shrink, self._told_of)
 
     def _shrink(self, missing_bytes: int) -> int:
@@ -53,7 +54,7 @@ class Accounts:
         return given_up
 
     def _told_of(self, engine: object) -> None:
-        assert isinstance(engine, FakeEngine)
+        assert isinstance(engine, PuppetEngine)
         self._told.append(engine)
 
     def alive(self, *stages: str) -> list[Request]:
@@ -151,7 +152,7 @@ class Accounts:
     def _check_ids(self) -> None:
         """R-061, R-072, R-073: an object has one id while it is known or a wedged write carries it."""
         registry = self._models.registry
-        retired: dict[FakeEngine, Counter[int]] = {}
+        retired: dict[PuppetEngine, Counter[int]] = {}
         for write in self.writes:
             if write.retired:
                 retired.setdefault(write.engine, Counter())[write.instance_id] += 1
@@ -163,13 +164,13 @@ class Accounts:
         held = {binding.engine: binding.instance_id for binding in registry._by_engine.values()}
         assert len(set(held.values())) == len(held)
         for engine, instance_id in held.items():
-            assert isinstance(engine, FakeEngine)
+            assert isinstance(engine, PuppetEngine)
             assert self._ids.get(engine, instance_id) == instance_id
         for engine, ids in retired.items():
             assert held.get(engine, *ids) in ids
-        self._ids = {engine: held[engine] for engine in held if isinstance(engine, FakeEngine)}
+        self._ids = {engine: held[engine] for engine in held if isinstance(engine, PuppetEngine)}
 
-    def forget(self, engine: FakeEngine) -> None:
+    def forget(self, engine: PuppetEngine) -> None:
         """The object has been nobody's for a moment: it may have another id from now on (R-064)."""
         self._ids.pop(engine, None)
 
@@ -179,7 +180,7 @@ class Accounts:
         kept = self._models._loading._engines
         for source, engine in kept.items():
             assert self._models.registry.is_used(engine) or source in swaps
-            assert isinstance(engine, FakeEngine)
+            assert isinstance(engine, PuppetEngine)
             assert not engine.closed
         for binding in self._bindings:
             if binding.names or binding.leases:
@@ -202,7 +203,7 @@ class Accounts:
             assert not self._models.memory.is_waited_for
             assert all(operator.is_done for operator in self.operators)
 
-    def _open(self) -> list[FakeEngine]:
+    def _open(self) -> list[PuppetEngine]:
         return [engine for source in self._sources for engine in source.engines if not engine.closed]
 
     def check_all_is_given_back(self) -> None:

@@ -2,29 +2,17 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from tests.model.virtual_time import VirtualClock, VirtualLoop
+from tests.fakes.clock import VirtualClock, VirtualLoop
+from tests.fakes.engine import PuppetEngine
 from turnlog.app.models import Entry, Models
 from turnlog.app.models.memory import Claim, Memory
 from turnlog.domain.errors import EngineError, ResponsesError
-from turnlog.domain.messages import Message
-from turnlog.domain.ports import (
-    CacheHandle,
-    CompiledGuide,
-    Deliver,
-    EngineInfo,
-    Guide,
-    InferenceEngine,
-    ModelSource,
-    Prompt,
-    Submission,
-)
-from turnlog.domain.tokens import TokenIds
-from turnlog.domain.tools import Tool
+from turnlog.domain.ports import InferenceEngine, ModelSource
 
 WAIT_S = 60.0
 """How long a load or a turn waits for memory."""
@@ -32,81 +20,6 @@ WAIT_S = 60.0
 Given = TypeVar("Given")
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
-
-
-class FakeEngine:
-    """An `InferenceEngine` that runs nothing: the floor only asks how much of it there is."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        concurrency: int = 1,
-        weight_bytes: int = 0,
-        context_window: int | None = None,
-    ) -> None:
-        self.name = name
-        self.closed = 0
-        self.info = EngineInfo(
-            model_fingerprint=name,
-            tokenizer_fingerprint="t",
-            context_window_tokens=context_window,
-            concurrency=concurrency,
-            weight_bytes=weight_bytes,
-            kv_bytes_per_token=1,
-        )
-
-    def __repr__(self) -> str:
-        return f"FakeEngine({self.name})"
-
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
-        recorded: Mapping[int, TokenIds] | None = None,
-    ) -> Prompt:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def compile(self, guide: Guide) -> CompiledGuide:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def submit(self, submission: Submission, deliver: Deliver) -> None:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def cancel(self, turn_id: str) -> None:
-        """Nothing runs."""
-
-    def ping(self) -> Future[None]:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def size_bytes(self, handle: CacheHandle) -> int:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def drop(self, handle: CacheHandle) -> NoReturn:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def release_memory(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """Count it."""
-        self.closed += 1
 
 
 class FakeSource:
@@ -121,7 +34,7 @@ class FakeSource:
         self.name = name
         self.weight_bytes = weight_bytes
         self.error: str | None = None
-        self.engines: list[FakeEngine] = []
+        self.engines: list[PuppetEngine] = []
         self.loads = 0
         self._concurrency = concurrency
         self._context_window = context_window
@@ -131,7 +44,7 @@ class FakeSource:
         self.loads += 1
         if self.error is not None:
             raise EngineError(self.error)
-        engine = FakeEngine(
+        engine = PuppetEngine(
             self.name,
             concurrency=self._concurrency,
             weight_bytes=self.weight_bytes,
@@ -141,7 +54,7 @@ class FakeSource:
         return engine
 
     @property
-    def engine(self) -> FakeEngine:
+    def engine(self) -> PuppetEngine:
         """The one it made last."""
         return self.engines[-1]
 

@@ -9,7 +9,8 @@ from threading import Event
 from typing import Any, TypeVar
 
 from tests.app.scripts import Json, entry, write_script
-from tests.app.services import WrapJournal
+from tests.app.services import WrapJournal, shut_down
+from tests.waiting import SOON_S
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.app.http.service import Service
 from turnlog.app.models.lane import LaneCounts
@@ -19,9 +20,6 @@ from turnlog.domain.events import Recorded
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import EventReader, InferenceEngine
 from turnlog.domain.request import TurnRequest
-
-LOST_S = 30.0
-"""After how long something that should come at once counts as lost."""
 
 NOTHING = LaneCounts(active=0, queued=0, permits=0)
 
@@ -47,7 +45,7 @@ class HeldSource:
     def load(self) -> InferenceEngine:
         """Load the script, later."""
         self.loads += 1
-        assert self._may_go_on.wait(LOST_S), "the test forgot this load"
+        assert self._may_go_on.wait(SOON_S), "the test forgot this load"
         return self._source.load()
 
     def go_on(self) -> None:
@@ -84,7 +82,7 @@ class HeldReader:
             if error:
                 answer.set_exception(error)
             elif answer.set_running_or_notify_cancel():
-                answer.set_result(self._reader.chain(response_id, limit=limit).result(LOST_S))
+                answer.set_result(self._reader.chain(response_id, limit=limit).result(SOON_S))
         self._held.clear()
 
 
@@ -122,7 +120,7 @@ async def serving(
         chosen = Settings(**{"db": folder / "turnlog.db"} | settings)
         service = bootstrap.assemble(chosen, sources, resources, wrap_journal=wrap)
         yield service
-        await service.turns.shut_down(60)
+        await shut_down(service)
 
 
 def source_of(service: Service, name: str) -> HeldSource:

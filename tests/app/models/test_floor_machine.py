@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.app.models.accounts import Accounts, Write
-from tests.app.models.floor import WAIT_S, FakeEngine, FakeSource, Floor, Request
+from tests.app.models.floor import WAIT_S, FakeSource, Floor, Request
+from tests.fakes.engine import PuppetEngine
 from turnlog.domain.errors import QueueFullError
 
 NAMES = ("a", "alias", "b", "c")
@@ -112,7 +113,7 @@ class FloorMachine(RuleBasedStateMachine):
         resident = self.floor.models.resident()
         binding = resident[chance % len(resident)]
         name, engine = next(iter(binding.names)), binding.engine
-        assert isinstance(engine, FakeEngine)
+        assert isinstance(engine, PuppetEngine)
         self.floor.do(lambda: self.floor.models.registry.unbind(name))
         wedged = any(write.retired and write.engine is engine for write in self.accounts.writes)
         if not binding.held and not wedged:
@@ -145,7 +146,7 @@ class FloorMachine(RuleBasedStateMachine):
     @rule(chance=chances)
     def a_turn_begins_its_last_write(self, chance: int) -> None:
         lease = self.one_of(chance, "running").entry.lease
-        assert isinstance(lease.engine, FakeEngine)
+        assert isinstance(lease.engine, PuppetEngine)
         self.accounts.writes.append(Write(lease.engine, lease.instance_id))
         self.floor.models.registry.retain(lease.instance_id)
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.model.virtual_time import VirtualLoop
+from tests.fakes.clock import VirtualLoop
 from turnlog.app.models.idle import IdleSweeper, Timer
 
 DELAY_S = 30.0

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.services import Held, asked, running
+from tests.app.services import asked, running
 from tests.app.turns.test_turns import first_delta
+from tests.fakes.journal import HeldJournal
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.app.models.idle import IdleSweeper
 from turnlog.app.server import bootstrap
@@ -107,11 +108,11 @@ async def test_a_wedged_write_does_not_keep_the_memory(
     tmp_path: Path, calls: Calls, drained: asyncio.Event
 ) -> None:
     """R-380, G-159."""
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held, idle_clear_cache_ms=AT_ONCE_MS) as service:
         turn = await service.turns.begin(asked("hi"))
 
         await drained.wait()
 
         assert (turn.ended.is_set(), turn.settled.is_set(), calls) == (True, False, ["begin", "end"])
-        held.journal.land()
+        held.land()

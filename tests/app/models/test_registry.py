@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from tests.app.models.floor import FakeEngine
+from tests.fakes.engine import PuppetEngine
 from turnlog.app.models.lane import Lane
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.domain.errors import ModelNotFoundError
@@ -41,7 +41,7 @@ def wedged(registry: Registry, instance_id: int) -> None:
 
 def test_each_model_object_has_one_binding_whatever_its_names(registry: Registry) -> None:
     """R-060, R-061, R-077, R-078, R-079: one lane and one id; ids count up from 1."""
-    alpha, beta = FakeEngine("alpha"), FakeEngine("beta", concurrency=4)
+    alpha, beta = PuppetEngine("alpha"), PuppetEngine("beta", concurrency=4)
 
     first, alias, other = (
         bound(registry, name, engine) for name, engine in [("a", alpha), ("alias", alpha), ("b", beta)]
@@ -59,7 +59,7 @@ def test_each_model_object_has_one_binding_whatever_its_names(registry: Registry
 
 def test_binding_the_same_object_again_keeps_all_but_the_time(registry: Registry) -> None:
     """R-062."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lane = before.lane
 
@@ -70,7 +70,7 @@ def test_binding_the_same_object_again_keeps_all_but_the_time(registry: Registry
 
 def test_a_name_that_comes_to_mean_another_object_leaves_the_old_one(registry: Registry) -> None:
     """R-063, R-064: the old object is gone with its last name, and gets a new id if it comes back."""
-    alpha, beta = FakeEngine("alpha"), FakeEngine("beta")
+    alpha, beta = PuppetEngine("alpha"), PuppetEngine("beta")
     bound(registry, "a", alpha)
     bound(registry, "alias", alpha)
 
@@ -87,8 +87,8 @@ def test_a_name_that_comes_to_mean_another_object_leaves_the_old_one(registry: R
 
 def test_a_name_that_means_nothing_cannot_be_leased_or_unbound(registry: Registry) -> None:
     """R-058, R-071."""
-    bound(registry, "a", FakeEngine("alpha"))
-    bound(registry, "b", FakeEngine("beta"))
+    bound(registry, "a", PuppetEngine("alpha"))
+    bound(registry, "b", PuppetEngine("beta"))
 
     assert (registry.find("c"), registry.unbind("c")) == (None, None)
     with pytest.raises(ModelNotFoundError, match=r"'c' does not exist. Served models: a, b$"):
@@ -100,7 +100,7 @@ def test_a_name_that_means_nothing_cannot_be_leased_or_unbound(registry: Registr
 
 def test_a_leased_model_that_is_bound_again_has_its_lane_and_id_still(registry: Registry) -> None:
     """R-065, R-066, G-031: so the next request waits behind the one that runs."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lease = registry.lease("a")
 
@@ -113,7 +113,7 @@ def test_a_leased_model_that_is_bound_again_has_its_lane_and_id_still(registry: 
 
 def test_the_last_lease_of_a_model_without_a_name_lets_it_go(registry: Registry) -> None:
     """R-064, R-065, R-066: and a second release does not count."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     binding = bound(registry, "a", engine)
     leases = [registry.lease("a") for _ in range(2)]
     gone(registry, "a")
@@ -129,7 +129,7 @@ def test_the_last_lease_of_a_model_without_a_name_lets_it_go(registry: Registry)
 
 def test_a_lease_is_of_the_object_whatever_its_name_means_later(registry: Registry) -> None:
     """R-066, R-068, R-138: it is released where it was taken, not where the name leads."""
-    alpha, beta = FakeEngine("alpha"), FakeEngine("beta")
+    alpha, beta = PuppetEngine("alpha"), PuppetEngine("beta")
     old = bound(registry, "a", alpha)
     lease = registry.lease("a")
     assert lease.holds
@@ -148,7 +148,7 @@ def seen(lease: Lease) -> tuple[str, InferenceEngine, int, Lane, bool]:
 
 def test_an_object_that_comes_back_after_a_tear_down_is_not_what_a_name_meant(registry: Registry) -> None:
     """R-138: the same object in another binding has another lane, so it does not count as the same."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     bound(registry, "a", engine)
     old = registry.lease("a")
     old.release()
@@ -161,7 +161,7 @@ def test_an_object_that_comes_back_after_a_tear_down_is_not_what_a_name_meant(re
 
 def test_who_waits_until_a_model_is_free_is_told_when_its_last_request_leaves(registry: Registry) -> None:
     """At once if none has it; never if a name means it again meanwhile, so that it is not closed in use."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     binding = bound(registry, "a", engine)
     told: list[str] = []
     registry.when_unleased(binding, lambda: told.append("at once"))
@@ -184,7 +184,7 @@ def test_who_waits_until_a_model_is_free_is_told_when_its_last_request_leaves(re
 
 def test_a_model_that_was_used_later_is_given_up_later(registry: Registry) -> None:
     """To be bound, leased and released are uses."""
-    bindings = {name: bound(registry, name, FakeEngine(name)) for name in "abcd"}
+    bindings = {name: bound(registry, name, PuppetEngine(name)) for name in "abcd"}
 
     early = registry.lease("c")
     registry.lease("b").release()
@@ -199,7 +199,7 @@ def test_a_model_that_was_used_later_is_given_up_later(registry: Registry) -> No
 
 def test_a_write_under_way_keeps_the_id_after_the_lease(registry: Registry) -> None:
     """R-065, R-069, G-065, G-066: the same object bound again before the write lands has its id still."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lease = registry.lease("a")
     registry.retain(lease.instance_id)
@@ -216,7 +216,7 @@ def test_a_write_under_way_keeps_the_id_after_the_lease(registry: Registry) -> N
 
 def test_a_write_that_settles_while_a_turn_runs_does_not_take_the_lane_away(registry: Registry) -> None:
     """R-065, R-069: leases and retains are counted apart."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lease = registry.lease("a")
     registry.retain(1)
@@ -231,7 +231,7 @@ def test_a_write_that_settles_while_a_turn_runs_does_not_take_the_lane_away(regi
 
 def test_counts_never_go_below_zero_and_what_is_gone_is_ignored(registry: Registry) -> None:
     """R-071, R-076."""
-    binding = bound(registry, "a", FakeEngine("alpha"))
+    binding = bound(registry, "a", PuppetEngine("alpha"))
     registry.release(1)
     registry.release(1)
     registry.retain(1)
@@ -252,7 +252,7 @@ def test_counts_never_go_below_zero_and_what_is_gone_is_ignored(registry: Regist
 
 def test_a_wedged_write_hands_its_id_to_the_same_object_and_to_no_other(registry: Registry) -> None:
     """R-072, R-073, R-075, G-068, G-069."""
-    engine, other = FakeEngine("alpha"), FakeEngine("alpha")
+    engine, other = PuppetEngine("alpha"), PuppetEngine("alpha")
     bound(registry, "a", engine)
     wedged(registry, 1)
     gone(registry, "a")
@@ -264,7 +264,7 @@ def test_a_wedged_write_hands_its_id_to_the_same_object_and_to_no_other(registry
 
 def test_when_the_late_write_has_settled_the_next_tear_down_gives_a_fresh_id(registry: Registry) -> None:
     """R-072, G-070: not before that tear-down."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     bound(registry, "a", engine)
     wedged(registry, 1)
     gone(registry, "a")
@@ -279,7 +279,7 @@ def test_when_the_late_write_has_settled_the_next_tear_down_gives_a_fresh_id(reg
 
 def test_the_id_is_kept_until_the_last_of_several_wedged_writes_has_settled(registry: Registry) -> None:
     """R-072, G-071."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     bound(registry, "a", engine)
     for _ in range(2):
         wedged(registry, 1)
@@ -295,7 +295,7 @@ def test_the_id_is_kept_until_the_last_of_several_wedged_writes_has_settled(regi
 
 def test_thousands_of_wedged_writes_are_one_entry(registry: Registry) -> None:
     """R-074, G-072."""
-    bound(registry, "a", FakeEngine("alpha"))
+    bound(registry, "a", PuppetEngine("alpha"))
 
     for _ in range(5_000):
         wedged(registry, 1)
@@ -308,7 +308,7 @@ def test_thousands_of_wedged_writes_are_one_entry(registry: Registry) -> None:
 
 def test_a_wedged_write_keeps_no_model_in_memory(registry: Registry) -> None:
     """R-073: the entry goes with the object."""
-    engine = FakeEngine("alpha")
+    engine = PuppetEngine("alpha")
     bound(registry, "a", engine)
     wedged(registry, 1)
     gone(registry, "a")

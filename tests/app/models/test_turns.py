@@ -17,7 +17,7 @@ from tests.app.models.services import (
     serving,
     source_of,
 )
-from tests.app.services import Held
+from tests.fakes.journal import HeldJournal
 from turnlog.app.http.service import Service
 from turnlog.app.models.lane import LaneCounts
 from turnlog.app.turns.live import LiveTurn
@@ -357,20 +357,20 @@ async def test_a_turn_on_a_model_that_is_unloaded_meanwhile_ends_on_it(tmp_path:
 
 async def test_a_turn_holds_its_model_no_longer_than_it_runs(tmp_path: Path) -> None:
     """R-083, R-364, R-387, G-064, G-067: its write does not keep the next one waiting, nor the lease."""
-    held = Held()
+    held = HeldJournal()
     async with serving(tmp_path, {"alpha": ALPHA}, wrap=held) as service:
         first = await service.turns.begin(asked("alpha"))
         await first.ended.wait()
         second = await service.turns.begin(asked("alpha"))
         await second.ended.wait()
-        await held.journal.until(TurnCommitted, 2)
+        await held.until(TurnCommitted, 2)
         await asyncio.sleep(0)  # the task of the turn comes to its end
 
         binding = service.models.registry.find("alpha")
         assert binding
         assert (held_by_requests(service, "alpha"), binding.retains) == ((NOTHING, 0), 2)
         assert (first.settled.is_set(), second.settled.is_set()) == (False, False)
-        held.journal.land()
+        held.land()
         for turn in (first, second):
             await turn.settled.wait()
         assert binding.retains == 0
@@ -378,11 +378,11 @@ async def test_a_turn_holds_its_model_no_longer_than_it_runs(tmp_path: Path) -> 
 
 async def test_a_model_that_came_back_before_the_write_landed_is_still_the_chains(tmp_path: Path) -> None:
     """R-065, R-069, R-355, G-065, G-066: the same object has its id still, and the chain goes on."""
-    held = Held()
+    held = HeldJournal()
     async with serving(tmp_path, {"alpha": ALPHA}, wrap=held) as service:
         first = await service.turns.begin(asked("alpha"))
         await first.ended.wait()
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
         registry = service.models.registry
         engine = service.models.engine("alpha")
 
@@ -391,10 +391,10 @@ async def test_a_model_that_came_back_before_the_write_landed_is_still_the_chain
         (continuation,) = await begun(
             service.turns.begin(asked("alpha", previous_response_id=first.response.id))
         )
-        held.journal.land()
+        held.land()
         second = await continuation
         await second.ended.wait()
-        held.journal.land()
+        held.land()
         await second.settled.wait()
 
         ids = [turn.response.created.instance_id for turn in (first, second)]

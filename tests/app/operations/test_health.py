@@ -1,17 +1,15 @@
 """Whether the server is ready, and if not, why."""
 
 import sqlite3
-from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.app.scripts import write_script
 from tests.app.services import asked, running
+from tests.fakes.engine import PuppetEngine
 from tests.floors import resident
 from turnlog.adapters.eventstore.store import open_sqlite
-from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.system import SystemClock
 from turnlog.app.operations import health
 from turnlog.app.operations.health import Health
@@ -32,17 +30,10 @@ class Load:
         return self._oldest_s
 
 
-class SilentEngine(ScriptedEngine):
-    """An engine that gives no sign of life."""
-
-    def ping(self) -> Future[None]:
-        """Never resolved."""
-        return Future()
-
-
 async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bool = False) -> list[str]:
     """What a server says that has such an engine, journal and file."""
-    engine = (SilentEngine if silent else ScriptedEngine).load(write_script(folder))
+    engine = PuppetEngine()
+    engine.alive = not silent
     journal, reader = open_sqlite(folder / "log.db")
     if unlink:
         (folder / "log.db").unlink()
@@ -52,7 +43,6 @@ async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bo
     finally:
         reader.close()
         journal.close()
-        engine.close()
 
 
 async def test_a_server_whose_parts_answer_is_ready(tmp_path: Path) -> None:

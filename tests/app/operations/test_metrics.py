@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.app.exposed import Described, described, samples
-from tests.app.turns.writes import Calls, FakeJournal
 from tests.domain.stories import COMMITTED, CREATED, FAILED, STARTED
-from tests.model.virtual_time import VirtualLoop
+from tests.fakes.clock import VirtualLoop
+from tests.fakes.journal import Calls, NotingJournal
 from turnlog.app.models.memory import Memory
 from turnlog.app.models.service import ModelEntry, State
 from turnlog.app.operations.loop_lag import watch_loop
@@ -174,7 +174,7 @@ def test_services_count_apart() -> None:
     ids=["durable", "refused", "a bug"],
 )
 def test_every_write_is_counted_when_it_settles(error: Exception | None, counted: dict[str, float]) -> None:
-    metrics, journal = make_metrics(), FakeJournal(Calls())
+    metrics, journal = make_metrics(), NotingJournal(Calls())
     write = MeasuredJournal(journal, metrics).append([Recorded("resp_1", 1, COMMITTED)])
     under_way = samples(told(metrics), "store_write_seconds_count", "store_failures")
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.app.prefix_cache.engines import CountedEngine, UncutEngine
+from tests.fakes.engine import CountedEngine, UncutEngine
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.app.prefix_cache.engines import CountedEngine
-from tests.domain.stories import NOON_MS
+from tests.fakes.clock import StoppedClock
+from tests.fakes.engine import CountedEngine
 from turnlog.app.models.memory import Memory
 from turnlog.app.prefix_cache import Scope, Session, Sessions, WarmPool
 from turnlog.app.prefix_cache.prints import KeyPrints
@@ -20,16 +20,6 @@ TOKEN_BYTES = 4
 def ids(count: int, first: int = 0) -> TokenIds:
     """So many token ids in a row; those of another `first` in the thousands share none with these."""
     return tuple(range(first, first + count))
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    ms = NOON_MS
-
-    def now_ms(self) -> int:
-        """Where it stands."""
-        return self.ms
 
 
 class Found(NamedTuple):
@@ -56,7 +46,7 @@ class Given:
         ttl_s: float = TTL_S,
     ) -> None:
         self.engine = engine
-        self.clock = Clock()
+        self.clock = StoppedClock()
         self.memory = Memory(budget_bytes)
         self.pool = WarmPool(self.memory, most_entries=most_entries, most_bytes=most_bytes)
         self._ttl_s = ttl_s

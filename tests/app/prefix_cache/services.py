@@ -12,9 +12,9 @@ import pytest
 from litestar.exceptions import LitestarDeprecationWarning
 
 from tests.adapters.openai.wire import read_stream
-from tests.app.prefix_cache.engines import CountedEngine
 from tests.app.scripts import ADD_1, HELLO, STOP, Json, calling, entry
-from tests.app.services import WrapJournal, asked
+from tests.app.services import WrapJournal, asked, shut_down
+from tests.fakes.engine import CountedEngine
 from turnlog.adapters.scripted.script import parse_script
 from turnlog.app.http.application import make_application
 from turnlog.app.http.service import Service
@@ -175,7 +175,7 @@ async def running(
         async with _client(service, chosen) as http:
             running = Running(service, source, http)
             yield running
-        await service.turns.shut_down(60)
+        await shut_down(service)
     # Here, because only an engine that is closed makes no more handles.
     running.accounts()
 

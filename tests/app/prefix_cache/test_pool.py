@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.app.prefix_cache.engines import CountedEngine, UncutEngine
 from tests.app.prefix_cache.pools import TOKEN_BYTES, TTL_S, Found, Given, ids
 from tests.app.turns.writes import Lines
+from tests.fakes.engine import CountedEngine, UncutEngine
 from turnlog.app.prefix_cache.pool import MOST_NAMES
 
 KEY = "a-key-of-mine"

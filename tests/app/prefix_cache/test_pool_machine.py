@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.app.prefix_cache.engines import CountedEngine, UncutEngine
 from tests.app.prefix_cache.pools import TOKEN_BYTES, TTL_S, Given, ids
+from tests.fakes.engine import CountedEngine, UncutEngine
 from turnlog.app.models.memory import Claim
 from turnlog.app.prefix_cache import Scope, Session
 from turnlog.app.prefix_cache.pool import LEAST_SHARED_TOKENS

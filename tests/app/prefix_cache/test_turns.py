@@ -1,7 +1,5 @@
 """What turns leave warm, whatever becomes of them; every handle of the engine is counted."""
 
-from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -18,10 +16,10 @@ from tests.app.prefix_cache.services import (
     running,
     words,
 )
-from tests.app.services import RefusingJournal
+from tests.fakes.journal import RefusingJournal
 from turnlog.app.turns.live import LiveTurn
 from turnlog.domain.errors import ResponsesError
-from turnlog.domain.events import FailureReason, Recorded, TurnFailed
+from turnlog.domain.events import FailureReason, TurnCommitted, TurnFailed
 from turnlog.domain.response import api_status
 
 
@@ -184,7 +182,7 @@ async def test_a_model_that_goes_while_its_turn_queues_loses_no_handle() -> None
 
 async def test_a_turn_that_could_not_be_stored_is_warm_under_an_id_that_leads_nowhere() -> None:
     """G-074, R-361: its client is told that it went well, and resends its history next time."""
-    async with running(wrap=RefusingJournal) as service:
+    async with running(wrap=RefusingJournal()) as service:
         turn = await service.turn(HUNDRED)
         assert api_status(turn.response) == "completed"
         assert service.warm("entries") == 1
@@ -203,27 +201,9 @@ async def test_strict_turns_are_kept_warm_too() -> None:
         assert (second.cache_class, cached_tokens(second)) == ("hit", READ)
 
 
-class RefusingCommits:
-    """A journal that stores everything but the last events of turns."""
-
-    def __init__(self, journal: Any) -> None:
-        self._journal = journal
-
-    def append(self, events: Sequence[Recorded]) -> Future[None]:
-        """Refuse the second append of a turn and those after it."""
-        if events[0].version == 1:
-            stored: Future[None] = self._journal.append(events)
-            return stored
-        return RefusingJournal(self._journal).append(events)
-
-    def close(self) -> None:
-        """Close the journal behind."""
-        self._journal.close()
-
-
 async def test_a_strict_turn_that_is_not_stored_loses_no_handle() -> None:
     """D-22, D-24."""
-    async with running(wrap=RefusingCommits, durability="strict") as service:
+    async with running(wrap=RefusingJournal(TurnCommitted), durability="strict") as service:
         turn = await service.begin(HUNDRED)
         await turn.ended.wait()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.domain.stories import COMMITTED, CREATED, PERSISTED, STARTED
-from tests.model.virtual_time import VirtualLoop
+from tests.fakes.clock import VirtualLoop
 from turnlog.app.replay.replays import paced
 from turnlog.domain.events import ResponseEvent
 

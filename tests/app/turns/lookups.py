@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
-from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
+from tests.domain.stories import COMMITTED, CREATED, STARTED
+from tests.fakes.clock import StoppedClock
 from turnlog.app.http.errors import refuse
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.live_turns import LiveTurns
@@ -44,16 +45,6 @@ class Write(asyncio.Future[None]):
         self.waited_for.set()
 
 
-class FakeClock:
-    """A clock that stands still until it is moved."""
-
-    ms = NOON_MS
-
-    def now_ms(self) -> int:
-        """Where it stands."""
-        return self.ms
-
-
 class FakeReader:
     """A reader that finds, look-up by look-up, what it is told to find.
 
@@ -85,7 +76,7 @@ class Given:
     def __init__(self, *finds: Groups | Exception) -> None:
         self.reader = FakeReader(finds)
         self.pending: PendingAppends = PendingWrites(lambda _: LOCAL_OWNER)
-        self.clock = FakeClock()
+        self.clock = StoppedClock()
         self.live = LiveTurns()
         self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
         self.chains = Chains(self.retrieval, self.pending, self.clock, max_length=10)

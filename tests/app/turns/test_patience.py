@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.virtual_time import VirtualLoop
+from tests.fakes.clock import VirtualLoop
 from turnlog.app.turns.patience import Patience
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.app.scripts import HELLO, entry
-from tests.app.services import Held, RefusingJournal, asked, running
+from tests.app.services import asked, running
 from tests.app.turns.writes import LimitsMs, Lines
+from tests.fakes.journal import HeldJournal, RefusingJournal
 from turnlog.app.http.service import Service
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.app.turns.plan import Plan
@@ -27,7 +28,7 @@ async def test_a_lane_is_free_while_the_write_of_the_turn_before_is_wedged(
 ) -> None:
     """R-083, R-364, G-064, G-067: the answer is there, the lane is left, long before the soft limit."""
     one_by_one = {"concurrency": 1, "turns": [HELLO]}
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, one_by_one, wrap=held) as service:
         first = await service.turns.begin(asked("hi"))
         await first.ended.wait()
@@ -37,7 +38,7 @@ async def test_a_lane_is_free_while_the_write_of_the_turn_before_is_wedged(
 
         assert not first.settled.is_set()
         assert (api_status(second.response), lines.told) == ("completed", [])
-        held.journal.land()
+        held.land()
 
 
 async def test_a_wedged_write_is_come_again_until_it_lands(
@@ -46,20 +47,20 @@ async def test_a_wedged_write_is_come_again_until_it_lands(
     """R-121, R-360, G-050."""
     monkeypatch.setenv("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", "1")
     limits_ms("60000", "1")
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(PersistHardTimedOut)
+        await held.until(PersistHardTimedOut)
         with pytest.raises(StorageTimeoutError):
             await service.turns.begin(asked("hi", previous_response_id=turn.response.id))
 
         limits_ms("60000", "60000")
-        held.journal.land()
+        held.land()
 
         second = await service.turns.begin(asked("hi", previous_response_id=turn.response.id))
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
         await second.ended.wait()
-        held.journal.land()
+        held.land()
 
 
 async def test_a_turn_leaves_memory_at_the_hard_limit_and_is_then_read_from_the_log(
@@ -67,13 +68,13 @@ async def test_a_turn_leaves_memory_at_the_hard_limit_and_is_then_read_from_the_
 ) -> None:
     """R-360."""
     limits_ms("60000", "1")
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(PersistHardTimedOut)
+        await held.until(PersistHardTimedOut)
         assert service.retrieval.live(turn.response.id) is None
 
-        held.journal.land()
+        held.land()
         await turn.settled.wait()
 
         assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
@@ -81,11 +82,11 @@ async def test_a_turn_leaves_memory_at_the_hard_limit_and_is_then_read_from_the_
 
 async def test_a_child_is_pending_no_longer_than_its_parent_can_be_read(tmp_path: Path) -> None:
     """R-126, R-127, R-352, G-049, G-054."""
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         parent = await service.turns.begin(asked("hi", retention_s=60))
         await parent.ended.wait()
-        held.journal.land()
+        held.land()
         child = await service.turns.begin(asked("hi", previous_response_id=parent.response.id))
         await child.ended.wait()
 
@@ -93,16 +94,16 @@ async def test_a_child_is_pending_no_longer_than_its_parent_can_be_read(tmp_path
 
         assert earliest_ms == parent.response.created.expires_at * 1000
         assert parent.response.created.expires_at < child.response.created.expires_at
-        held.journal.land()
+        held.land()
 
 
 async def test_wedged_writes_keep_no_turn_and_no_chain_in_memory(tmp_path: Path, limits_ms: LimitsMs) -> None:
     """R-126, R-352, G-063: an id and a number each."""
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         parent = await service.turns.begin(asked("hi"))
         await parent.ended.wait()
-        held.journal.land()
+        held.land()
         await parent.settled.wait()
         parent_id = parent.response.id
         del parent
@@ -111,18 +112,18 @@ async def test_wedged_writes_keep_no_turn_and_no_chain_in_memory(tmp_path: Path,
             weakref.ref(await service.turns.begin(asked("hi", previous_response_id=parent_id)))
             for _ in range(20)
         ]
-        await held.journal.until(PersistHardTimedOut, times=len(children))
+        await held.until(PersistHardTimedOut, times=len(children))
 
         gc.collect()
 
         assert [child() for child in children] == [None] * len(children)
         assert not [each for each in gc.get_objects() if is_about(each, parent_id)]
-        held.journal.land()
+        held.land()
 
 
 async def test_a_turn_whose_write_is_under_way_keeps_neither_its_run_nor_its_prompt(tmp_path: Path) -> None:
     """R-126, R-352, G-063: it is only there to be read."""
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, {"concurrency": 1, "turns": [HELLO]}, wrap=held) as service:
         turn = await service.turns.begin(asked("unlike any other"))
         behind = await service.turns.begin(asked("hi"))
@@ -133,7 +134,7 @@ async def test_a_turn_whose_write_is_under_way_keeps_neither_its_run_nor_its_pro
         assert turn is service.retrieval.live(turn.response.id)
         plans = [each for each in gc.get_objects() if isinstance(each, Plan)]
         assert "unlike any other" not in [message.content for plan in plans for message in plan.own]
-        held.journal.land()
+        held.land()
 
 
 def is_about(each: object, response_id: str) -> bool:
@@ -147,7 +148,7 @@ def is_about(each: object, response_id: str) -> bool:
 @pytest.mark.parametrize("stream", [False, True], ids=["G-074", "G-075"])
 async def test_a_store_that_refuses_changes_no_answer(tmp_path: Path, *, stream: bool) -> None:
     """R-361, R-362, G-074, G-075: completed, without an error frame; 404 to who continues it."""
-    async with running(tmp_path, wrap=RefusingJournal) as service:
+    async with running(tmp_path, wrap=RefusingJournal()) as service:
         turn = await service.turns.begin(asked("hi", stream=stream))
         frames = b"".join([frame async for told in turn.frames.read() for frame in told])
         await turn.settled.wait()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.turns.writes import EXPIRY_MS, FULL, ID, Given, LimitsMs, Lines
+from tests.app.turns.writes import EXPIRY_MS, ID, Given, LimitsMs, Lines
 from tests.domain.stories import FAILED, NOON_MS
+from tests.fakes.journal import FULL
 from turnlog.app.settings import marker_ttl_ms
 from turnlog.app.turns.pending import Sizes
 from turnlog.domain.events import PersistHardTimedOut, TurnCommitted, TurnPersisted

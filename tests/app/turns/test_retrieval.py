@@ -17,7 +17,7 @@ from tests.adapters.eventstore.stories import (
     recorded,
     turn,
 )
-from tests.app.turns.lookups import FakeClock
+from tests.fakes.clock import StoppedClock
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
@@ -48,7 +48,7 @@ class Given:
         self.store = store
         self.live = LiveTurns()
         self.pending: PendingAppends = PendingWrites()
-        self.clock = FakeClock()
+        self.clock = StoppedClock()
         self.clock.ms = EXPIRY_S * 1000 - 1000
         self.retrieval = Retrieval(store.reader, self.live, self.pending, self.clock)
 
@@ -170,3 +170,18 @@ async def test_what_has_expired_is_gone_for_its_owner_and_for_replays(given: Giv
         assert row.expired == swept
         while given.store.journal.expire(EXPIRY_S + 1).result():
             pass
+
+
+@pytest.mark.parametrize(("early_ms", "found"), [(1, True), (0, False)])
+async def test_a_response_is_gone_in_the_second_in_which_it_expires(
+    given: Given, early_ms: int, *, found: bool
+) -> None:
+    """R-111."""
+    given.stored(turn("resp_a"))
+    given.clock.ms = EXPIRY_S * 1000 - early_ms
+
+    if found:
+        assert await given.retrieval.response("resp_a", OWNER)
+    else:
+        with pytest.raises(ResponseNotFoundError):
+            await given.retrieval.response("resp_a", OWNER)

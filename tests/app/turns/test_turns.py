@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
 
 from tests.app.scripts import HELLO, entry
-from tests.app.services import Held, RefusingJournal, asked, running
-from turnlog.adapters.scripted.engine import ScriptedEngine
-from turnlog.adapters.scripted.script import Script, ScriptedTurn, Step
+from tests.app.services import asked, running
+from tests.fakes.engine import PuppetEngine
+from tests.fakes.journal import HeldJournal, RefusingJournal
+from turnlog.adapters.scripted.engine import ScriptedHandle
 from turnlog.app.turns.live import LiveTurn
 from turnlog.domain.errors import (
     PreviousResponseNotCompletedError,
@@ -23,13 +23,9 @@ from turnlog.domain.errors import (
 from turnlog.domain.events import PersistHardTimedOut, TurnCommitted, TurnFailed, TurnPersisted
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.ports import (
-    CacheHandle,
     Cancelled,
-    Deliver,
     EngineFailed,
-    EngineOutput,
     Spent,
-    Submission,
     TextChunk,
 )
 from turnlog.domain.response import api_status, fold_stored
@@ -169,7 +165,7 @@ async def test_a_write_that_is_refused_leaves_the_answer_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R-361, G-074, G-075, G-077."""
-    async with running(tmp_path, wrap=RefusingJournal) as service:
+    async with running(tmp_path, wrap=RefusingJournal()) as service:
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
 
@@ -186,19 +182,19 @@ async def test_a_write_that_takes_too_long_is_an_event_and_may_still_land(
     """R-354, R-356, R-360."""
     monkeypatch.setenv("MLX_POST_COMMIT_PERSIST_TIMEOUT_MS", "1")
     monkeypatch.setenv("MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS", "2")
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(PersistHardTimedOut)
+        await held.until(PersistHardTimedOut)
         assert status(turn) is Status.HARD_TIMED_OUT
 
-        held.journal.land()
-        await held.journal.until(TurnPersisted)
+        held.land()
+        await held.until(TurnPersisted)
         await turn.settled.wait()
 
         assert status(turn) is Status.PERSISTED
         # Written behind everything that was handed over before it.
-        await asyncio.wrap_future(held.journal.append([]))
+        await asyncio.wrap_future(held.append([]))
         stored = await service.retrieval.events(turn.response.id)
         kinds = [type(recorded.event) for recorded in stored][-3:]
         assert kinds == [TurnCommitted, PersistHardTimedOut, TurnPersisted]
@@ -210,33 +206,33 @@ async def test_a_write_that_takes_too_long_is_an_event_and_may_still_land(
 
 
 async def test_while_its_write_is_under_way_a_turn_is_read_from_memory(tmp_path: Path) -> None:
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
 
         assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
-        held.journal.land()
+        held.land()
 
 
 async def test_a_continuation_waits_for_the_write_of_what_it_continues(tmp_path: Path) -> None:
     """R-117, R-118, G-043."""
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
         continuing = asyncio.create_task(
             service.turns.begin(asked("hi", previous_response_id=turn.response.id))
         )
         await asyncio.sleep(0)
         assert not continuing.done()
 
-        held.journal.land()
+        held.land()
 
         second = await continuing
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
         await second.ended.wait()
-        held.journal.land()
+        held.land()
 
 
 async def test_a_continuation_of_a_write_that_does_not_settle_is_told_to_come_again(
@@ -244,14 +240,14 @@ async def test_a_continuation_of_a_write_that_does_not_settle_is_told_to_come_ag
 ) -> None:
     """R-120, G-046."""
     monkeypatch.setenv("MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS", "1")
-    held = Held()
+    held = HeldJournal()
     async with running(tmp_path, wrap=held) as service:
         turn = await service.turns.begin(asked("hi"))
-        await held.journal.until(TurnCommitted)
+        await held.until(TurnCommitted)
 
         with pytest.raises(StorageTimeoutError, match=turn.response.id):
             await service.turns.begin(asked("hi", previous_response_id=turn.response.id))
-        held.journal.land()
+        held.land()
 
 
 async def test_what_the_engine_raises_is_logged_with_model_and_response(
@@ -267,42 +263,19 @@ async def test_what_the_engine_raises_is_logged_with_model_and_response(
     ]
 
 
-class BabblingEngine(ScriptedEngine):
-    """Delivers what is no output, and hangs then. `ended` is set when the turn is over for the engine."""
-
-    def __init__(self) -> None:
-        super().__init__(Script(turns=(ScriptedTurn(steps=(Step(hang=True),)),)))
-        self.ended = Event()
-        self.handle: CacheHandle | None = None
-
-    def submit(self, submission: Submission, deliver: Deliver) -> None:
-        """Babble first."""
-
-        def told(output: EngineOutput) -> None:
-            if isinstance(output, Cancelled):
-                self.handle = output.cache
-                deliver(output)
-                self.ended.set()
-
-        no_output: Any = "?"
-        deliver(no_output)
-        super().submit(submission, told)
-
-
 async def test_a_turn_that_breaks_is_not_played_on_for_nobody(tmp_path: Path) -> None:
     """Its seat is another's from then on, so the engine must not be at it any more, nor keep what it read."""
+    no_output: Any = "?"
+    handle = ScriptedHandle((1, 2, 3))
+    engine = PuppetEngine(says=[no_output], when_cancelled=Cancelled(cache=handle))
     async with running(tmp_path) as service:
-        engine = BabblingEngine()
         service.models.put("scripted", engine)
 
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
-        await asyncio.to_thread(engine.ended.wait)
 
-        assert api_status(turn.response) == "failed"
-        assert engine.handle
-        with pytest.raises(ValueError, match="dropped"):
-            engine.drop(engine.handle)
+    assert api_status(turn.response) == "failed"
+    assert (engine.running, engine.dropped) == ({}, [handle])
 
 
 SPENT = Spent(
@@ -315,26 +288,13 @@ SPENT = Spent(
 )
 
 
-class CountingEngine(ScriptedEngine):
-    """Ends each turn in another way than by itself, and says what it has spent."""
-
-    def __init__(self, final: EngineFailed | Cancelled) -> None:
-        super().__init__(Script(turns=()))
-        self._final = final
-
-    def submit(self, submission: Submission, deliver: Deliver) -> None:
-        """Say something, and end."""
-        deliver(TextChunk("Hel"))
-        deliver(self._final)
-
-
 @pytest.mark.parametrize("final", [EngineFailed("it broke", SPENT), Cancelled(spent=SPENT)])
 async def test_what_a_failed_turn_has_spent_is_in_its_log(
     tmp_path: Path, final: EngineFailed | Cancelled
 ) -> None:
     """R-323: an audit sees the tokens that were read and written for nothing."""
     async with running(tmp_path) as service:
-        service.models.put("scripted", CountingEngine(final))
+        service.models.put("scripted", PuppetEngine(says=[TextChunk("Hel"), final]))
 
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()

@@ -2,73 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from typing import Any
 
 from tests.domain.stories import COMMITTED, CREATED, NOON_MS, STARTED
+from tests.fakes.clock import StoppedClock
+from tests.fakes.journal import FULL, Calls, NotingJournal
 from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites, Sizes
 from turnlog.app.turns.persistence import Persistence, TurnLog
-from turnlog.domain.errors import StorageError
-from turnlog.domain.events import Recorded, ResponseEvent, TurnCommitted, TurnFailed
+from turnlog.domain.events import TurnCommitted, TurnFailed
 from turnlog.domain.response import Response
 
 ID = CREATED.response_id
 EXPIRY_MS = NOON_MS + 3_600_000
-FULL = StorageError("the disk is full")
-
-
-class Calls:
-    """What was called, in order; can be waited for."""
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-        self._seen: dict[str, asyncio.Event] = {}
-
-    def add(self, call: str) -> None:
-        """Note a call."""
-        self.made.append(call)
-        self._event(call).set()
-
-    async def until(self, call: str) -> None:
-        """Wait until that call was made."""
-        await self._event(call).wait()
-
-    def since(self, call: str) -> list[str]:
-        """The calls after the first of that name."""
-        return self.made[self.made.index(call) + 1 :]
-
-    def _event(self, call: str) -> asyncio.Event:
-        return self._seen.setdefault(call, asyncio.Event())
-
-
-class FakeJournal:
-    """A journal whose last append settles when the test says so; `raises` instead of taking another."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-        self.last: Future[None] = Future()
-        self.raises: Exception | None = None
-        self.told: list[ResponseEvent] = []
-
-    def append(self, events: Sequence[Recorded]) -> Future[None]:
-        """Take the events, unless it raises."""
-        last = events[-1].event
-        self._calls.add(f"append {type(last).__name__}")
-        if self.raises:
-            raise self.raises
-        self.told += [recorded.event for recorded in events]
-        append: Future[None] = Future()
-        append.set_running_or_notify_cancel()
-        if isinstance(last, TurnCommitted | TurnFailed):
-            self.last = append
-        return append
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class FakeRetains:
@@ -116,26 +65,18 @@ class NotingPending(PendingWrites["asyncio.Future[None]"]):
         return super().hard_time_out(response_id, now_ms=now_ms, ttl_ms=ttl_ms)
 
 
-class FakeClock:
-    """It is always noon."""
-
-    def now_ms(self) -> int:
-        """Noon."""
-        return NOON_MS
-
-
 class Given:
     """A turn that has started, its log, and fakes all around."""
 
     def __init__(self) -> None:
         self.calls = Calls()
-        self.journal = FakeJournal(self.calls)
+        self.journal = NotingJournal(self.calls)
         self.retains = FakeRetains(self.calls)
         self.pending = NotingPending(self.calls)
         self.turn = LiveTurn(Response(CREATED), Framer())
         self.live = LiveTurns()
         self.live.add(self.turn)
-        persistence = Persistence(self.journal, self.pending, self.retains, self.live, FakeClock())
+        persistence = Persistence(self.journal, self.pending, self.retains, self.live, StoppedClock())
         self._persistence = persistence
         self._log: TurnLog = persistence.begin(CREATED, EXPIRY_MS)
         self._happens(STARTED)

@@ -14,7 +14,7 @@ def test_a_turn_is_found_by_what_was_said_on_both_sides() -> None:
     spoken = (
         Message("user", "question"),
         Message("assistant", "", reasoning="thought", tool_calls=(ToolCall("c", "look", '{"a":1}'),)),
-        Message("tool", "found\0it", call_id="c"),
+        Message("tool", "found it", call_id="c"),
     )
     items: list[Item] = [
         ReasoningItem("rs_1", "pondering"),

@@ -4,8 +4,9 @@ from functools import partial
 from types import SimpleNamespace
 
 from tests.fuzz.pieces import cut, text_of
+from turnlog.adapters.engine_process.messages import Shape
 from turnlog.adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
-from turnlog.adapters.mlx.speech import Shape, Speech
+from turnlog.adapters.mlx.speech import Speech
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.domain.ports import ReasoningChunk, TextChunk
 

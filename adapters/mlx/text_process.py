@@ -1,0 +1,102 @@
+"""The process that renders prompts and compiles constraints for one model. `SpawnedProcess` runs it.
+
+It answers one request after the other. The server ends it when a request takes too long, the kernel when it
+takes too much memory.
+"""
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from turnlog.adapters.engine_process.channel import Channel
+from turnlog.adapters.engine_process.messages import (
+    Broke,
+    CompileCalls,
+    Compiled,
+    CompileJson,
+    Decode,
+    Decoded,
+    FromText,
+    LoadTokenizer,
+    Packed,
+    Ready,
+    Refused,
+    Render,
+    ToText,
+)
+from turnlog.adapters.mlx.hosted import connected
+from turnlog.domain import tokens
+from turnlog.domain.errors import EngineError, InvalidRequestError
+from turnlog.domain.ports import CallGuide, JsonGuide
+
+
+class TextServer:
+    """Renders, encodes and compiles with the tokenizer and the chat template in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from turnlog.adapters.mlx.dialect import Dialect
+        from turnlog.adapters.mlx.guide import GuideCompiler
+        from turnlog.adapters.mlx.model import load_tokenizer_of
+        from turnlog.adapters.mlx.prompt import PromptRenderer
+
+        tokenizer = load_tokenizer_of(folder)
+        dialect = Dialect(tokenizer)
+        self._renderer = PromptRenderer(tokenizer, dialect)
+        self._guides = GuideCompiler(tokenizer, dialect)
+
+    def answer(self, request: ToText) -> FromText:
+        """What a request is answered; whatever it makes raise is an answer too."""
+        try:
+            return self._answer(request)
+        except InvalidRequestError as refusal:
+            return Refused(refusal.message, refusal.param, refusal.code)
+        except Exception as error:
+            return Broke(f"Rendering broke with {type(error).__name__}.")
+
+    def _answer(self, request: ToText) -> FromText:
+        match request:
+            case Render(messages=messages, tools=tools, thinking=thinking, recorded=recorded):
+                ids = {index: tokens.unpack(packed) for index, packed in recorded.items()}
+                prompt = self._renderer.render(messages, tools=tools, thinking=thinking, recorded=ids)
+                return Packed(tokens.pack(prompt.ids))
+            case Decode(ids=packed):
+                return Decoded(self._renderer.spell(tokens.unpack(packed)))
+            case CompileJson(schema=schema, tools=tools, many=many):
+                return Compiled(self._guides.compile(JsonGuide(schema, tools, many)).constraint)
+            case CompileCalls(tools=tools, many=many):
+                return Compiled(self._guides.compile(CallGuide(tools, many)).constraint)
+            case LoadTokenizer():
+                raise AssertionError("a tokenizer is loaded once")
+
+
+def main() -> None:
+    """Serve until the server is gone."""
+    channel: Channel[ToText] = connected(ToText)  # type: ignore[arg-type]
+    first = channel.receive()
+    assert isinstance(first, LoadTokenizer)
+    try:
+        server = TextServer(Path(first.folder))
+    except EngineError as error:
+        channel.send(Broke(error.message))
+        return
+    _bound_memory(first.memory_bytes)
+    channel.send(Ready())
+    while True:
+        channel.send(server.answer(channel.receive()))
+
+
+def _bound_memory(more_bytes: int) -> None:
+    """Let this process take that much memory beside what it has. Linux only: macOS keeps no such limit."""
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text()
+        held_kb = int(status.partition("VmData:")[2].split()[0])
+        most_bytes = held_kb * 1024 + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (EOFError, OSError):
+        os._exit(0)

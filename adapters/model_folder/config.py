@@ -1,0 +1,46 @@
+"""The configuration of a model folder, checked. No code that lies in a folder is ever run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from turnlog.domain.errors import EngineError
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+
+
+def checked_config(folder: Path) -> dict[str, Any]:
+    """The folder's configuration, with the end tokens that its generation_config.json may name.
+
+    Raises:
+        EngineError: the folder is missing or incomplete, or wants code of its own to be run.
+    """
+    if not folder.is_dir():
+        raise EngineError(f"There is no model folder at {folder}.")
+    if not (folder / "config.json").is_file():
+        raise EngineError(f"{folder} is not a model folder: config.json is expected there.")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise EngineError(f"The model folder {folder} has no tokenizer: tokenizer.json is expected there.")
+    if not any(folder.glob("model*.safetensors")):
+        raise EngineError(f"The model folder {folder} has no weights: model*.safetensors is expected there.")
+    config = _read_json(folder / "config.json")
+    for name in ("model_file", "auto_map"):
+        if name in config:
+            raise EngineError(
+                f"The model in {folder} wants code of its own to be run ('{name}' in config.json); "
+                "turnlog never does that."
+            )
+    if (folder / "generation_config.json").is_file():
+        ends = _read_json(folder / "generation_config.json").get("eos_token_id")
+        return config if ends is None else {**config, "eos_token_id": ends}
+    return config
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise EngineError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise EngineError(f"{path} must hold a JSON object.")
+    return content

@@ -1,0 +1,63 @@
+"""The crashes of one model: when it is loaded again, when no more, and which prompt is refused. No clock."""
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+PAUSES_S: Final = (0.0, 0.25, 0.5, 1.0)
+"""How long to wait before a model is loaded again: after its first crash, its second …"""
+
+WINDOW_S: Final = 600.0
+MOST_CRASHES: Final = len(PAUSES_S) + 1
+"""With so many crashes within `WINDOW_S` a model is not loaded again until an operator does it."""
+
+REFUSAL_S: Final = 600.0
+"""How long a prompt is refused that was running alone at two crashes in a row."""
+
+
+class LastCrash(Struct, frozen=True):
+    """The latest crash of a model, in Unix milliseconds, and how it came about."""
+
+    at_ms: int
+    reason: str
+
+
+class Crashes:
+    """Counts the crashes of one model since the server's start. Times are Unix milliseconds.
+
+    A load after a crash that fails counts as one more.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.last: LastCrash | None = None
+        self._recent_ms: deque[int] = deque(maxlen=MOST_CRASHES)
+        self._lone_prompt: str | None = None
+        self._refused_until_ms: dict[str, int] = {}
+
+    def record(self, reason: str, *, at_ms: int) -> float | None:
+        """Count a crash; the pause before the next load in seconds, None if there is to be none."""
+        self.total += 1
+        self.last = LastCrash(at_ms, reason)
+        self._recent_ms.append(at_ms)
+        count = sum(at_ms - each_ms < WINDOW_S * 1000 for each_ms in self._recent_ms)
+        return None if count >= MOST_CRASHES else PAUSES_S[count - 1]
+
+    def blame(self, lone_prompt: str | None, *, at_ms: int) -> None:
+        """Note which prompt was running alone at a crash, by its digest; None if none was or several were."""
+        if lone_prompt is not None and lone_prompt == self._lone_prompt:
+            self._refused_until_ms = {
+                prompt: until_ms for prompt, until_ms in self._refused_until_ms.items() if until_ms > at_ms
+            }
+            self._refused_until_ms[lone_prompt] = at_ms + round(REFUSAL_S * 1000)
+        self._lone_prompt = lone_prompt
+
+    def refused_until_ms(self, prompt: str, *, now_ms: int) -> int | None:
+        """Until when the prompt with this digest is refused, if it is."""
+        until_ms = self._refused_until_ms.get(prompt, now_ms)
+        return until_ms if until_ms > now_ms else None
+
+    def forgive(self) -> None:
+        """An operator wants the model: it may crash as often as at first."""
+        self._recent_ms.clear()
