@@ -132,6 +132,7 @@ def _audit_row(row: Any) -> AuditRow:
         expires_at=row["expires_at"],
         last_version=row["last_version"],
         expired=bool(row["expired"]),
+        deleted=bool(row["deleted"]),
         usage=usage or None,
         tools=tuple(json.loads(row["tools"])),
         retry_digest=row["retry_digest"] and row["retry_digest"].hex(),

@@ -30,6 +30,10 @@ _DELETED = """
     SELECT response_id, last_version, state FROM responses INDEXED BY responses_to_erase
     WHERE deleted AND NOT expired ORDER BY response_id LIMIT 1
 """
+_PLACE = """
+    SELECT response_id, last_version, state FROM responses
+    WHERE response_id = :response_id AND NOT deleted AND NOT expired
+"""
 _EVENTS = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
     WHERE originator_id = :response_id AND originator_version > :after
@@ -85,6 +89,22 @@ class ContentSweep:
         elif self._in_write_ahead_log:
             self._in_write_ahead_log = not self._recorder.empty_write_ahead_log()
         return done
+
+    def delete(self, response_id: str, *, at_ms: int, asked_by: str) -> int:
+        """Say that a response is deleted, in one transaction; how many were, 0 or 1.
+
+        Raises:
+            IllegalTransitionError: its turn has not ended.
+        """
+        with self._recorder.datastore.transaction(commit=True) as cursor:
+            cursor.execute(_PLACE, {"response_id": response_id})
+            if (row := cursor.fetchone()) is None:
+                return 0
+            place = _Place(*row)
+            event = Lifecycle(Status(place.state)).delete(at_ms=at_ms, asked_by=asked_by)
+            deleted = Recorded(response_id, place.version + 1, event)
+            self._recorder.insert(cursor, [self._mapper.to_stored_event(deleted)])
+        return 1
 
     def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
         """The response that is next, with the last version it has."""

@@ -6,9 +6,10 @@ Nothing is called failed before the log was read back, and nothing is called sto
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Event, Thread
 
 from eventsourcing.persistence import StoredEvent
@@ -52,11 +53,9 @@ class _Append(Struct, eq=False):
 
 
 class _Step(Struct, eq=False):
-    """One step of the sweep. It waits its turn among the appends."""
+    """A transaction that removes something, or says that it is to be. It waits its turn among the appends."""
 
-    now_s: int
-    spare: Set[str]
-    limit: int
+    take: Callable[[], int]
     done: Future[int] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
     size_bytes: int = 0
@@ -67,7 +66,7 @@ class _GaveUpError(Exception):
 
 
 class SqliteEventJournal:
-    """The `EventJournal` of a SQLite store, its `JournalLoad` and its `ContentExpirer`.
+    """The `EventJournal` of a SQLite store, its `JournalLoad` and its `ContentEraser`.
 
     Futures are resolved on the writer thread.
 
@@ -117,7 +116,13 @@ class SqliteEventJournal:
         self, now_s: int, *, spare: Set[str] = frozenset(), limit: int = EVENTS_PER_STEP
     ) -> Future[int]:
         """Take one step of the sweep behind what is queued; see `ContentExpirer.expire`."""
-        step = _Step(now_s, spare, limit)
+        step = _Step(partial(self._sweep.step, now_s, spare=spare, limit=limit))
+        self._enqueue(step)
+        return step.done
+
+    def delete(self, response_id: str, *, at_ms: int, asked_by: str) -> Future[int]:
+        """Delete a response behind what is queued; see `ContentEraser.delete`."""
+        step = _Step(partial(self._sweep.delete, response_id, at_ms=at_ms, asked_by=asked_by))
         self._enqueue(step)
         return step.done
 
@@ -270,7 +275,7 @@ class SqliteEventJournal:
     def _take(self, step: _Step) -> None:
         try:
             with storage_errors("Expired content could not be removed"):
-                changed = self._sweep.step(step.now_s, spare=step.spare, limit=step.limit)
+                changed = step.take()
         except Exception as error:
             if self._leaves(step):
                 step.done.set_exception(error)

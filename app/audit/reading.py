@@ -141,6 +141,8 @@ class Audit:
     async def _view(self, row: AuditRow, caller: Caller) -> RowView:
         if row.expired:
             return RowView(row, "expired")
+        if row.deleted:
+            return RowView(row, "withheld")  # until it is removed
         return RowView(row, "shown" if await self._retrieval.reads_content(caller, row) else "withheld")
 
     # ── what the log has ──────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Request, Response, delete, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
@@ -20,6 +20,7 @@ from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.request_log import notes
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
@@ -39,19 +40,21 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
-    command = decode_request(await request.body(), request.headers, limits)
+    body = await request.body()
+    command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if command.background:
         return await _queued(command, service, caller)
     with service.quotas.beginning(caller.owner):
-        turn = await service.turns.begin(command, caller.owner)
+        turn = await service.turns.begin(command, caller.owner, size_bytes=len(body))
     return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
 
 
 async def _queued(command: TurnRequest, service: Service, caller: Caller) -> Response[Any]:
     """A background turn that was just accepted; a client that leaves does nothing to it (D-40)."""
-    queued, response = await service.background.begin(command, caller.owner)
+    with service.quotas.queueing(caller.owner):
+        queued, response = await service.background.begin(command, caller.owner)
     turn_context(response.id, caller.owner)
     if not command.stream:
         return Response(response_object(response))
@@ -75,7 +78,7 @@ async def answer(
         headers = session_headers(turn, stream=True)
         return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn)
+    return _object(turn, request)
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -85,11 +88,11 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
     headers = session_headers(turn, stream=False)
     if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
-        return failed_turn(ended, turn.response.id, headers)
+        return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
@@ -125,13 +128,14 @@ async def tell(
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
     """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
     if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST"})
-    body = error_envelope(
-        "invalid_request_error",
-        "WebSocket mode is not supported; send POST /v1/responses.",
-        code="upgrade_not_supported",
+        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
+    code = notes(request.scope).code = "upgrade_not_supported"
+    message = "WebSocket mode is not supported; send POST /v1/responses."
+    # RFC 9110, 15.5.22: which protocol there is instead.
+    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    return Response(
+        error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
     )
-    return Response(body, status_code=426)
 
 
 @get("/v1/responses/{response_id:str}")
@@ -180,6 +184,13 @@ async def cancel_response(response_id: str, service: Service, caller: Caller) ->
     if turn := await service.cancellation.cancel(response_id, caller.owner):
         return response_object(turn.response)
     return response_object(await service.retrieval.response(response_id, caller.owner))
+
+
+@delete("/v1/responses/{response_id:str}", status_code=200)
+async def delete_response(response_id: str, service: Service, caller: Caller) -> Json:
+    """The response is gone for its owner, and so is what was said in it."""
+    await service.deletion.delete(response_id, caller.owner)
+    return {"id": response_id, "object": "response", "deleted": True}
 
 
 @get("/v1/responses/{response_id:str}/events")

@@ -18,6 +18,7 @@ from turnlog.app.http.replays import replay_response
 from turnlog.app.http.responses import (
     cancel_response,
     create_response,
+    delete_response,
     read_events,
     read_response,
     upgrade_required,
@@ -29,6 +30,7 @@ ROUTES: list[ControllerRouterHandler] = [
     read_response,
     read_events,
     cancel_response,
+    delete_response,
     replay_response,
     find_responses,
     read_turn,

@@ -13,6 +13,7 @@ from turnlog.app.replay import Replays
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
+from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 
@@ -33,6 +34,7 @@ class Service:
     turns: Turns
     background: Background
     cancellation: Cancellation
+    deletion: Deletion
     replays: Replays
     retrieval: Retrieval
     audit: Audit

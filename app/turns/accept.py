@@ -36,6 +36,9 @@ from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
+_TOKEN_BYTES = 36
+"""What a token id of a prompt takes: an integer and a reference to it."""
+
 
 class Prepared(NamedTuple):
     """A request that can be accepted: what its turn will be, the chain it continues, where caches are found.
@@ -115,11 +118,12 @@ class Turns:
         self.on_shut_down: Callable[[], None] = lambda: None
 
     async def begin(
-        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
+        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, size_bytes: int = 0, yields: bool = False
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
         Args:
+            size_bytes: how long the request was as it was sent.
             yields: whether it lets all other turns of its model go first.
 
         Raises:
@@ -129,9 +133,11 @@ class Turns:
         self._refuse_if_shutting_down()
         entry = self._models.admit(request.model, yields=yields)
         try:
+            entry.weigh(size_bytes)
             self._refuse_if_behind(request)
             prepared = await self._prepare(request, owner, entry, asked_ms)
             self._refuse_if_shutting_down()
+            entry.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
             response = self._created(prepared, entry.lease.instance_id)
             return self._set_running(response, prepared, entry)
         except BaseException:

@@ -53,22 +53,20 @@ class Background:
         """Accept a background turn of `owner`; it is stored when this returns.
 
         Raises:
-            OwnersShareError: as many turns of the owner are queued as may.
             StorageUnavailableError: it was not stored in time, and will not run.
             ResponsesError: the turn is refused; nothing has been recorded.
         """
-        with self._live.queued.accepting(owner):
-            response, fingerprint = await self._turns.accept(request, owner)
-            queued = QueuedTurn(response.created, fingerprint)
-            write = asyncio.wrap_future(self._journal.append([Recorded(response.id, 1, response.created)]))
-            # Whether or not its client still waits then.
-            write.add_done_callback(partial(self._stored, queued))
-            try:
-                async with asyncio.timeout(chain_write_wait_s()):
-                    await asyncio.shield(write)
-            except TimeoutError:
-                queued.cancelled = True
-                raise StorageUnavailableError from None
+        response, fingerprint = await self._turns.accept(request, owner)
+        queued = QueuedTurn(response.created, fingerprint)
+        write = asyncio.wrap_future(self._journal.append([Recorded(response.id, 1, response.created)]))
+        # Whether or not its client still waits then.
+        write.add_done_callback(partial(self._stored, queued))
+        try:
+            async with asyncio.timeout(chain_write_wait_s()):
+                await asyncio.shield(write)
+        except TimeoutError:
+            queued.cancelled = True
+            raise StorageUnavailableError from None
         return queued, response
 
     def restore(self, created: ResponseCreated) -> None:

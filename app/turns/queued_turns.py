@@ -7,13 +7,9 @@ import asyncio
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from turnlog.app.turns.live import FrameLog, LiveTurn
-from turnlog.domain.errors import OwnersShareError
 from turnlog.domain.events import ResponseCreated
-
-MAX_QUEUED_PER_OWNER = 1_000
 
 
 class QueuedTurn:
@@ -64,8 +60,7 @@ class QueuedTurn:
 class QueuedTurns:
     """The queued turns of this process, by response id. Those of a model take turns owner by owner."""
 
-    def __init__(self, max_per_owner: int = MAX_QUEUED_PER_OWNER) -> None:
-        self._max_per_owner = max_per_owner
+    def __init__(self) -> None:
         self._turns: dict[str, QueuedTurn] = {}
         self._waiting: dict[str, dict[str, deque[QueuedTurn]]] = {}
         self._counts: Counter[str] = Counter()
@@ -76,20 +71,9 @@ class QueuedTurns:
     def __len__(self) -> int:
         return len(self._turns)
 
-    @contextmanager
-    def accepting(self, owner: str) -> Iterator[None]:
-        """While a turn of the owner is being accepted; it counts as one that is queued.
-
-        Raises:
-            OwnersShareError: as many turns of the owner are queued as may.
-        """
-        if self._counts[owner] >= self._max_per_owner:
-            raise OwnersShareError("background turns queued", self._max_per_owner)
-        self._counts[owner] += 1
-        try:
-            yield
-        finally:
-            self._discount(owner)
+    def count_of(self, owner: str) -> int:
+        """How many turns of the owner are queued."""
+        return self._counts[owner]
 
     def add(self, queued: QueuedTurn) -> None:
         """Queue a turn behind the others of its model and owner."""
@@ -114,7 +98,9 @@ class QueuedTurns:
         """Let a turn go that has begun, or ended."""
         self.withdraw(queued)
         if self._turns.pop(queued.response_id, None):
-            self._discount(queued.owner)
+            self._counts[queued.owner] -= 1
+            if not self._counts[queued.owner]:
+                del self._counts[queued.owner]  # owners come and go
 
     def withdraw(self, queued: QueuedTurn) -> None:
         """Take a turn out of the line, wherever it stands; it stays known until it is removed."""
@@ -129,8 +115,3 @@ class QueuedTurns:
         """The turn of that id, if it is the owner's; None is an operator, who sees everybody's (D-18)."""
         queued = self._turns.get(response_id)
         return queued if queued and owner in (None, queued.owner) else None
-
-    def _discount(self, owner: str) -> None:
-        self._counts[owner] -= 1
-        if not self._counts[owner]:
-            del self._counts[owner]  # owners come and go

@@ -1,27 +1,43 @@
 """How much of the server one owner may have at a time, so that one cannot keep the others out."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.errors import OwnersShareError
 
+MAX_BACKGROUND_TURNS = 1_000
+"""How many background turns of one owner may be queued, with or without keys (D-40)."""
+
 
 class Quotas:
-    """The owners' shares.
+    """The owners' shares. Without keys everybody is one owner, who shares with nobody (R-040).
 
     Args:
+        in_force: whether there are keys.
+        retry_after_s: in how many seconds so many turns that wait will have been run.
         max_queued: how many turns of one owner may wait for their lane.
         max_streams: how many streams one owner may read.
     """
 
-    def __init__(self, live: LiveTurns, *, max_queued: int, max_streams: int) -> None:
+    def __init__(
+        self,
+        live: LiveTurns,
+        *,
+        in_force: Callable[[], bool],
+        retry_after_s: Callable[[int], int],
+        max_queued: int,
+        max_streams: int,
+    ) -> None:
         self._live = live
+        self._in_force = in_force
+        self._retry_after_s = retry_after_s
         self._max_queued = max_queued
         self._max_streams = max_streams
         self._beginning: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._queueing: Counter[str] = Counter()
 
     @contextmanager
     def beginning(self, owner: str) -> Iterator[None]:
@@ -30,9 +46,21 @@ class Quotas:
         Raises:
             OwnersShareError: as many turns of the owner wait as may.
         """
-        if self._beginning[owner] + self._live.queued_of(owner) >= self._max_queued:
-            raise OwnersShareError("turns waiting", self._max_queued)
+        if self._in_force() and self._waiting(owner) >= self._max_queued:
+            raise OwnersShareError("turns waiting", self._max_queued, self._retry_after_s(self._max_queued))
         with _one_more(self._beginning, owner):
+            yield
+
+    @contextmanager
+    def queueing(self, owner: str) -> Iterator[None]:
+        """While a background turn is being accepted; from then on it counts until it begins.
+
+        Raises:
+            OwnersShareError: as many background turns of the owner are queued as may.
+        """
+        if self._queueing[owner] + self._live.queued.count_of(owner) >= MAX_BACKGROUND_TURNS:
+            raise OwnersShareError("background turns queued", MAX_BACKGROUND_TURNS, self._retry_after_s(1))
+        with _one_more(self._queueing, owner):
             yield
 
     @contextmanager
@@ -42,10 +70,13 @@ class Quotas:
         Raises:
             OwnersShareError: the owner reads as many streams as it may.
         """
-        if self._streams[owner] >= self._max_streams:
-            raise OwnersShareError("streams open", self._max_streams)
+        if self._in_force() and self._streams[owner] >= self._max_streams:
+            raise OwnersShareError("streams open", self._max_streams, self._retry_after_s(1))
         with _one_more(self._streams, owner):
             yield
+
+    def _waiting(self, owner: str) -> int:
+        return self._beginning[owner] + self._live.queued_of(owner)
 
 
 @contextmanager

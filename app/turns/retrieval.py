@@ -142,7 +142,7 @@ class Retrieval:
             if not await turn.until_settled(chain_write_wait_s()):
                 raise StorageTimeoutError(response_id)
         row, events = await self.stored(response_id)
-        if row.expired or row.expires_at <= self._clock.now_ms() // 1000:
+        if row.expired or row.deleted or row.expires_at <= self._clock.now_ms() // 1000:
             raise ContentExpiredError(response_id)
         story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
         if not await self.reads_content(caller, row):

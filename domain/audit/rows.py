@@ -16,6 +16,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     `chain` is the id of the oldest response the conversation leads back to, stored or not. `usage` is None
     until the turn has ended. `tools` are the tools that were called. `retry_digest` and `body_digest` tell
     the same request from others (`attempts.request_digests`); `tools` and both go when the content expires.
+    One that is `deleted` is `expired` as soon as its content is removed.
     """
 
     response_id: str
@@ -34,6 +35,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     expires_at: int
     last_version: int
     expired: bool
+    deleted: bool = False
     usage: Usage | None
     tools: tuple[str, ...]
     retry_digest: str | None

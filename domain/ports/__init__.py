@@ -37,6 +37,7 @@ from turnlog.domain.ports.engine import (
 )
 from turnlog.domain.ports.log import (
     AuditReader,
+    ContentEraser,
     ContentExpirer,
     EventJournal,
     EventReader,
@@ -56,6 +57,7 @@ __all__ = [
     "Cancelled",
     "Clock",
     "CompiledGuide",
+    "ContentEraser",
     "ContentExpirer",
     "Crash",
     "Deliver",

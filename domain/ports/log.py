@@ -47,17 +47,29 @@ class JournalLoad(Protocol):
 
 
 class ContentExpirer(Protocol):
-    """Removes the content of responses whose time is over (D-14)."""
+    """Removes the content of responses whose time is over, or which were deleted (D-14)."""
 
     def expire(self, now_s: int, *, spare: Set[str] = frozenset(), limit: int = ...) -> Future[int]:
         """Take one small step and return how many events it went through; 0 when there is nothing left.
 
-        A response that expired before `now_s` and has ended gets a `ContentExpired`, and its events lose
-        their content but keep their places. Call it again until it returns 0.
+        A response that was deleted, or expired before `now_s` and has ended, gets a `ContentExpired`, and its
+        events lose their content but keep their places. Call it again until it returns 0.
 
         Args:
             spare: responses to leave alone, because more events of theirs will be appended.
             limit: how many events one step may go through.
+        """
+
+
+class ContentEraser(ContentExpirer, Protocol):
+    """Removes the content of responses when somebody asks for it (D-40)."""
+
+    def delete(self, response_id: str, *, at_ms: int, asked_by: str) -> Future[int]:
+        """Record `ResponseDeleted` for a response that has ended; how many there were, 0 or 1.
+
+        It is gone for its owner then; `expire` removes its content, before that of any other. One that was
+        deleted or has lost its content already, or is not there, counts as 0. The future fails with
+        `IllegalTransitionError` if the turn has not ended, and with `StorageError`.
         """
 
 

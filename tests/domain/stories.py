@@ -10,11 +10,13 @@ from turnlog.domain.events import (
     GenerationStarted,
     PersistHardTimedOut,
     ResponseCreated,
+    ResponseDeleted,
     ResponseEvent,
     Sampling,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.ids import IdKind
 from turnlog.domain.messages import Message
@@ -55,6 +57,8 @@ COMMITTED = TurnCommitted(
 )
 FAILED = TurnFailed(at_ms=NOON_MS + 2_000, reason="error", message="it broke")
 PERSISTED = TurnPersisted(at_ms=NOON_MS + 2_100, write_ms=2.5)
+REQUEUED = TurnRequeued(at_ms=NOON_MS + 5, boot_id="next")
+DELETED = ResponseDeleted(at_ms=NOON_MS + 3_000, asked_by="local")
 HARD_TIMED_OUT = PersistHardTimedOut(at_ms=NOON_MS + 62_000, after_ms=60_000.0)
 
 

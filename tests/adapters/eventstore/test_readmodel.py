@@ -177,7 +177,7 @@ def test_a_new_version_of_the_read_model_is_made_from_the_log(
     with opened(path):
         pass
 
-    assert (version, tables(path)) == ([(3,)], [responses, items, *others, [(99,)]])
+    assert (version, tables(path)) == ([(4,)], [responses, items, *others, [(99,)]])
 
 
 def test_a_log_that_cannot_be_read_keeps_the_rows_it_had(path: Path) -> None:
