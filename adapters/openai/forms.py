@@ -297,6 +297,20 @@ class RequestBody(Struct):
 # ── the operators' bodies ─────────────────────────────────────────────────────────────────────────
 
 
+class ResponseName(Struct, frozen=True, forbid_unknown_fields=True):
+    """The response whose turn is to stop."""
+
+    response_id: str
+
+
+class Removal(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be deleted, one of the three: a response, the conversation of one, all of an owner."""
+
+    response_id: str | None = None
+    chain: str | None = None
+    owner: str | None = None
+
+
 class ModelName(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to load or unload."""
 

@@ -9,7 +9,18 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-from turnlog.adapters.openai.forms import ITEMS, REFERENCE, TOOLS, Metadata, ModelName, ModelSwap, RequestBody
+from turnlog.adapters.openai.context import MOST_ITEMS
+from turnlog.adapters.openai.forms import (
+    ITEMS,
+    REFERENCE,
+    TOOLS,
+    Metadata,
+    ModelName,
+    ModelSwap,
+    Removal,
+    RequestBody,
+    ResponseName,
+)
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody
 from turnlog.domain.audit.filters import MAX_LIMIT, MIN_QUERY_CHARACTERS, Order
@@ -46,18 +57,23 @@ _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 
 def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Json:
     """The document as JSON."""
-    forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, ModelName, ModelSwap)
+    forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, ModelName, ModelSwap, ResponseName, Removal)
     _, bodies = msgspec.json.schema_components(forms, ref_template=REFERENCE)
     sizes = (
         f"The body has at most {max_body_bytes} bytes, also when it was compressed (gzip, deflate, zstd), "
         f"{limits.json_depth} levels and about {limits.json_values} values. A JSON schema in it has at most "
         f"{limits.schema_bytes} bytes and {limits.schema_depth} levels."
     )
+    count = _operation("How many tokens a turn would read", "InputTokens", body=RequestBody, statuses=_TURN)
     turn = _operation("Run a turn", _STREAMED, body=RequestBody, statuses=_TURN) | {"description": sizes}
     return {
         "openapi": "3.1.0",
         "info": {"title": "turnlog", "version": version},
-        "paths": {"/v1/responses": {"post": turn, "get": _UPGRADE}, **_PATHS},
+        "paths": {
+            "/v1/responses": {"post": turn, "get": _UPGRADE},
+            "/v1/responses/input_tokens": {"post": count, "get": _NOT_THERE},
+            **_PATHS,
+        },
         "components": {
             "schemas": _SCHEMAS | _numbered(bodies, limits),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -120,8 +136,8 @@ def _refused(statuses: tuple[int, ...]) -> Json:
     return {str(status): {"description": REFUSALS[status], "content": content} for status in statuses}
 
 
-def _change(summary: str, body: type[Struct]) -> Json:
-    return {"post": _operation(summary, "Model", body=body, statuses=_CHANGE)}
+def _change(summary: str, body: type[Struct], answer: str = "Model") -> Json:
+    return {"post": _operation(summary, answer, body=body, statuses=_CHANGE)}
 
 
 def _get(summary: str, answer: str | Mapping[str, str], *parameters: Json) -> Json:
@@ -164,6 +180,7 @@ _UPGRADE: Json = {
     "summary": "Not there: 405; 426 for a WebSocket",
     "responses": _refused((405, *_READ, 426)),
 }
+_NOT_THERE: Json = {"summary": "Not there: 405", "responses": _refused((405, *_READ))}
 _REPLAY = _operation(
     "Replay a turn that is over",
     _STREAMED | {"application/json": "Replay"},
@@ -176,17 +193,29 @@ _READY = _operation("Whether the server can take turns, and why not", "Ready")
 _READY["responses"]["503"] = {"description": "It cannot.", "content": _content({"application/json": "Ready"})}
 
 _PATHS: Json = {
-    "/v1/responses/{response_id}": _get(
-        "A response",
-        _STREAMED,
-        _ID,
-        _query("stream", type="boolean"),
-        _query("include_obfuscation", type="boolean"),
-        _query("starting_after", type="integer", minimum=-1),
-    ),
+    "/v1/responses/{response_id}": {
+        **_get(
+            "A response",
+            _STREAMED,
+            _ID,
+            _query("stream", type="boolean"),
+            _query("include_obfuscation", type="boolean"),
+            _query("starting_after", type="integer", minimum=-1),
+        ),
+        "delete": _operation("Delete a response; its turn is cancelled first", "Deleted", _ID),
+    },
     "/v1/responses/{response_id}/events": _get("Its stored events", "List", _ID),
+    "/v1/responses/{response_id}/input_items": _get(
+        "What the response was made from, item by item",
+        "Page",
+        _ID,
+        _query("after"),
+        _count("limit", least=1, most=MOST_ITEMS),
+        _query("order", enum=list(get_args(Order))),
+        _query("include"),
+    ),
     "/v1/responses/{response_id}/cancel": {
-        "post": _operation("Stop a turn that is queued or running", "Response", _ID, statuses=_READ)
+        "post": _operation("Stop a turn that is queued or running", "Response", _ID)
     },
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
     "/v1/audit/responses": _get("Find responses", "Page", *_CONDITIONS),
@@ -212,6 +241,8 @@ _PATHS: Json = {
     "/v1/models/load": _change("Load a declared model", ModelName),
     "/v1/models/unload": _change("Take a model out of memory", ModelName),
     "/v1/models/swap": _change("Let a name mean another declared model", ModelSwap),
+    "/v1/operations/cancel": _change("Stop a turn, whoever's", ResponseName, "Cancelled"),
+    "/v1/operations/delete": _change("Delete responses, whoever's", Removal, "DeletedCount"),
     "/metrics": _get(
         "The metrics, for Prometheus", {"text/plain": "Text", "application/openmetrics-text": "Text"}
     ),
@@ -240,6 +271,10 @@ _SCHEMAS: Json = {
     "Response": _object(
         id=_STRING, object={"const": "response"}, status={"enum": list(get_args(ApiStatus))}, output=_OBJECTS
     ),
+    "InputTokens": _object(object={"const": "response.input_tokens"}, input_tokens={"type": "integer"}),
+    "Deleted": _object(id=_STRING, object={"const": "response"}, deleted={"const": True}),
+    "DeletedCount": _object(object={"const": "operation.delete"}, deleted={"type": "integer"}),
+    "Cancelled": _object(id=_STRING, object={"const": "operation.cancel"}, status=_STRING),
     "List": _object(object={"const": "list"}, data=_OBJECTS),
     "Event": {
         "type": "object",

@@ -45,11 +45,32 @@ def decode_request(
         InvalidRequestError: the body is no JSON or breaks a rule; `param` names the field.
     """
     check_json(body, limits)
+    return read_request(_given(body), headers, limits)
+
+
+def decode_count(
+    body: bytes, headers: Mapping[str, str], limits: RequestLimits = DEFAULT_LIMITS
+) -> TurnRequest:
+    """The turn whose input tokens the body of `POST /v1/responses/input_tokens` wants to know.
+
+    Raises:
+        InvalidRequestError: as for `decode_request`, but `input` may be left out.
+    """
+    check_json(body, limits)
+    given = _given(body)
+    return read_request({"input": [], **given} if isinstance(given, dict) else given, headers, limits)
+
+
+def _given(body: bytes) -> Any:
+    """The JSON of a body.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
     try:
-        given = _decoded(body)
+        return _decoded(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
-    return read_request(given, headers, limits)
 
 
 def _decoded(body: bytes) -> Any:

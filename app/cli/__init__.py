@@ -65,6 +65,8 @@ _COMMANDS = {
     "chain": ("chain", "show_chain", "Show a conversation, from any of its responses."),
     "compare": ("compare", "compare_turns", "Lay two turns beside each other."),
     "replay": ("replay", "replay_command", "Replay a turn that is over."),
+    "cancel": ("removal", "cancel_turn", "Stop a turn that is queued or running."),
+    "rm": ("removal", "remove_responses", "Delete responses."),
     "export": ("transfer", "export_log", "Write the log to a file."),
     "import": ("transfer", "import_log", "Bring an export into an empty log."),
     "vacuum": ("upkeep", "vacuum_store", "Give back the space of expired responses."),

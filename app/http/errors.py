@@ -109,7 +109,8 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     if status == 404:
         message = f"There is no {request.method} {request.url.path}"
     elif status == 405:
-        message = "Method not allowed"
+        allowed = (error.headers or {}).get("Allow")
+        message = f"Method not allowed: use {allowed}" if allowed else "Method not allowed"
     elif status == 413:
         message = "Request body too large"
     envelope = error_envelope(kind, message, code=refusal_code(error))

@@ -10,10 +10,12 @@ from turnlog.app.http.audit import (
     read_timeline,
     read_turn,
 )
+from turnlog.app.http.context import count_input_tokens, input_tokens_is_posted, list_input_items
 from turnlog.app.http.documents import read_openapi
 from turnlog.app.http.health import health, ready, root
 from turnlog.app.http.metrics import read_metrics
 from turnlog.app.http.models import list_models, load_model, read_model, swap_model, unload_model
+from turnlog.app.http.operations import cancel_turn, delete_turns
 from turnlog.app.http.replays import replay_response
 from turnlog.app.http.responses import (
     cancel_response,
@@ -31,7 +33,12 @@ ROUTES: list[ControllerRouterHandler] = [
     read_events,
     cancel_response,
     delete_response,
+    list_input_items,
+    count_input_tokens,
+    input_tokens_is_posted,
     replay_response,
+    cancel_turn,
+    delete_turns,
     find_responses,
     read_turn,
     read_timeline,

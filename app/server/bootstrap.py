@@ -98,7 +98,6 @@ def assemble(
         background=background,
         cancellation=cancellation,
         deletion=Deletion(
-            retrieval=retrieval,
             cancellation=cancellation,
             log=reader,
             eraser=journal,

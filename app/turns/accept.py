@@ -198,7 +198,7 @@ class Turns:
         observer.ended(response)
         return turn
 
-    async def count(self, request: TurnRequest, owner: str) -> int:
+    async def count(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> int:
         """How many tokens the engine would read for a turn of `owner`; nothing is recorded.
 
         Raises:
@@ -208,6 +208,7 @@ class Turns:
         self._refuse_if_shutting_down()
         entry = self._models.admit(request.model)
         try:
+            entry.weigh(size_bytes)
             prepared = await self._prepare(request, owner, entry, asked_ms, fits=False)
             return len(prepared.plan.prompt.ids)
         finally:

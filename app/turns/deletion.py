@@ -4,14 +4,20 @@ What was said is removed before the answer is given; that it was there stays for
 """
 
 import asyncio
+from typing import Protocol
 
-from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.live_turns import LiveTurns
-from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.audit.filters import MAX_LIMIT, AuditFilter
 from turnlog.domain.audit.rows import AuditRow
-from turnlog.domain.errors import ResponseNotFoundError, StorageTimeoutError
+from turnlog.domain.errors import IllegalTransitionError, ResponseNotFoundError, StorageTimeoutError
 from turnlog.domain.ports import AuditReader, Clock, ContentEraser
+
+
+class Cancels(Protocol):
+    """Stops turns."""
+
+    async def cancel(self, response_id: str, owner: str | None) -> object:
+        """Stop a turn of `owner`, anybody's if that is None; without effect if none is queued or running."""
 
 
 class Deletion:
@@ -20,14 +26,12 @@ class Deletion:
     def __init__(
         self,
         *,
-        retrieval: Retrieval,
-        cancellation: Cancellation,
+        cancellation: Cancels,
         log: AuditReader,
         eraser: ContentEraser,
         live: LiveTurns,
         clock: Clock,
     ) -> None:
-        self._retrieval = retrieval
         self._cancellation = cancellation
         self._log = log
         self._eraser = eraser
@@ -42,10 +46,13 @@ class Deletion:
             StorageTimeoutError: its end is still being written; nothing is deleted.
             StorageError: the store failed; the response may be deleted, or still be there.
         """
-        turn = await self._cancellation.cancel(response_id, owner)
+        turn = self._live.of(response_id, owner)
+        await self._cancellation.cancel(response_id, owner)
         if turn and not turn.response.created.store:
             return
-        await self._retrieval.story(response_id, owner)
+        row = await asyncio.wrap_future(self._log.row(response_id, owner=owner))
+        if row is None or row.expires_at <= self._clock.now_ms() // 1000:
+            raise ResponseNotFoundError(response_id)
         if not await self._delete(response_id, owner):
             raise ResponseNotFoundError(response_id)
 
@@ -91,7 +98,10 @@ class Deletion:
         if self._live.of(response_id, None):
             raise StorageTimeoutError(response_id)
         deletion = self._eraser.delete(response_id, at_ms=self._clock.now_ms(), asked_by=asked_by)
-        count = await asyncio.wrap_future(deletion)
+        try:
+            count = await asyncio.wrap_future(deletion)
+        except IllegalTransitionError:
+            raise StorageTimeoutError(response_id) from None
         while count and not await self._is_removed(response_id):
             step = self._eraser.expire(self._clock.now_ms() // 1000, spare=self._live.ids)
             await asyncio.wrap_future(step)

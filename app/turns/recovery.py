@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 
 from turnlog.domain.errors import StorageError
-from turnlog.domain.events import Recorded, ResponseCreated
+from turnlog.domain.events import FailureReason, Recorded, ResponseCreated
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.ports import Clock, EventJournal, EventReader
-from turnlog.domain.response import fold
+from turnlog.domain.response import Response, fold
 
 log = logging.getLogger("turnlog")
 
@@ -41,17 +41,33 @@ async def _end(
     requeue: Callable[[ResponseCreated], None],
 ) -> bool:
     try:
-        stored = await asyncio.wrap_future(reader.events(response_id))
-        response = fold(recorded.event for recorded in stored)
+        response, _ = await _read(response_id, reader)
         if response.created.background and response.status is Status.CREATED:
             requeue(response.created)
             return False
-        ending = response.fail("server_restart", at_ms=clock.now_ms())
-        first = stored[-1].version + 1
-        records = [Recorded(response_id, version, event) for version, event in enumerate(ending, start=first)]
-        await asyncio.wrap_future(journal.append(records))
+        await end_lost(response_id, "server_restart", journal, reader, clock)
     except StorageError:
         log.exception("[responses] the turn %s was lost in a restart and cannot be ended", response_id)
         return False
     log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
     return True
+
+
+async def end_lost(
+    response_id: str, reason: FailureReason, journal: EventJournal, reader: EventReader, clock: Clock
+) -> None:
+    """End a turn that no process runs.
+
+    Raises:
+        StorageError: it cannot be read or written.
+    """
+    response, version = await _read(response_id, reader)
+    ending = response.fail(reason, at_ms=clock.now_ms())
+    records = [Recorded(response_id, number, event) for number, event in enumerate(ending, start=version + 1)]
+    await asyncio.wrap_future(journal.append(records))
+
+
+async def _read(response_id: str, reader: EventReader) -> tuple[Response, int]:
+    """The response as far as it is stored, and the version of its last event."""
+    stored = await asyncio.wrap_future(reader.events(response_id))
+    return fold(recorded.event for recorded in stored), stored[-1].version

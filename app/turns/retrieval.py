@@ -107,6 +107,15 @@ class Retrieval:
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
 
+    async def context(self, response_id: str, owner: str, *, limit: int) -> list[Response]:
+        """A response in any state and what of its ancestors is there, oldest first; raises as `response`."""
+        response = await self.response(response_id, owner)
+        previous = response.created.previous_response_id
+        chain = await self.chain(previous, owner, limit=limit) if previous else []
+        now_s = self._clock.now_ms() // 1000
+        gone = [index for index, each in enumerate(chain) if each.deleted or each.created.expires_at <= now_s]
+        return [*chain[gone[-1] + 1 if gone else 0 :], response]
+
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
         live = self._live.items_of(owner, item_ids)

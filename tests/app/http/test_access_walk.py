@@ -77,9 +77,13 @@ def test_what_matters_most_is_decided_so() -> None:
         "/v1/responses/{response_id}",
         "/v1/responses/{response_id}/events",
         "/v1/responses/{response_id}/cancel",
+        "/v1/responses/{response_id}/input_items",
+        "/v1/responses/input_tokens",
     }
     assert by_roles[OPERATOR] == {
         "/metrics",
+        "/v1/operations/cancel",
+        "/v1/operations/delete",
         "/v1/models/load",
         "/v1/models/unload",
         "/v1/models/swap",

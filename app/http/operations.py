@@ -1,0 +1,44 @@
+"""The routes by which an operator stops and deletes turns, whoever's; what was said is not shown."""
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.datastructures import State
+
+from turnlog.adapters.openai.forms import Removal, ResponseName
+from turnlog.app.http.bodies import read_body
+from turnlog.app.http.service import Service
+from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.owners import Caller
+from turnlog.domain.response import api_status
+
+Json = dict[str, Any]
+HttpRequest = Request[None, None, State]
+
+
+@post("/v1/operations/cancel", status_code=200)
+async def cancel_turn(request: HttpRequest, service: Service) -> Json:
+    """Stop a turn that is queued or running; how it ended, or had ended before."""
+    asked = await read_body(request, ResponseName)
+    if turn := await service.cancellation.cancel(asked.response_id, None):
+        status: str = api_status(turn.response)
+    else:
+        row, _ = await service.retrieval.stored(asked.response_id)
+        status = row.status
+    return {"id": asked.response_id, "object": "operation.cancel", "status": status}
+
+
+@post("/v1/operations/delete", status_code=200)
+async def delete_turns(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Delete a response, the conversation of one, or all that an owner has."""
+    asked = await read_body(request, Removal)
+    match asked:
+        case Removal(response_id=str() as response_id, chain=None, owner=None):
+            count = await service.deletion.erase(response_id, caller.owner)
+        case Removal(response_id=None, chain=str() as response_id, owner=None):
+            count = await service.deletion.erase_chain(response_id, caller.owner)
+        case Removal(response_id=None, chain=None, owner=str() as owner):
+            count = await service.deletion.erase_owner(owner, caller.owner)
+        case _:
+            raise InvalidRequestError("Name one of response_id, chain and owner.", param="body")
+    return {"object": "operation.delete", "deleted": count}
