@@ -60,6 +60,7 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     ("GET", "/v1/audit/chains/{response_id}"): AUDIT,
     ("GET", "/v1/audit/export"): AUDITOR,
     ("GET", "/v1/audit/compare"): AUDIT,
+    ("GET", "/v1/audit/usage"): AUDIT,
 }
 
 

@@ -4,7 +4,7 @@ A client sends one item for each thing it knows: a message, a thought, a call, a
 reads messages, in which a run of assistant-side items is one (R-161).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from turnlog.domain.errors import InvalidRequestError, ItemNotFoundError
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message, ToolCall
+from turnlog.domain.resent import Sent, new_messages
 from turnlog.domain.toolcalls import canonical_input, check_echoes
 from turnlog.domain.tools import custom_arguments, engine_name
 
@@ -23,8 +24,8 @@ class ItemReference(Struct, frozen=True):
     index: int
 
 
-Piece = Message | ItemReference
-"""One input item: a message with one thing in it, or a reference to an item of the log."""
+Piece = Message | Sent | ItemReference
+"""One input item: a message with one thing in it, maybe with an id, or a reference to an item of the log."""
 
 
 def piece_of(item: Item) -> Message:
@@ -43,39 +44,50 @@ def piece_of(item: Item) -> Message:
             return Message("assistant", "", tool_calls=(call,))
 
 
-def resolve(pieces: Iterable[Piece], items: Mapping[str, Item]) -> list[Message]:
-    """The pieces with every reference replaced by what it names.
+def resolve(pieces: Iterable[Piece], items: Mapping[str, Item]) -> list[Sent]:
+    """The pieces as messages, every reference replaced by what it names.
 
     Raises:
         ItemNotFoundError: a reference names an item that is not in `items`.
     """
     resolved = []
     for piece in pieces:
-        if isinstance(piece, ItemReference):
-            if piece.id not in items:
-                raise ItemNotFoundError(piece.id, piece.index)
-            resolved.append(piece_of(items[piece.id]))
-        else:
-            resolved.append(piece)
+        match piece:
+            case ItemReference(id=item_id, index=index):
+                if item_id not in items:
+                    raise ItemNotFoundError(item_id, index)
+                resolved.append(Sent(piece_of(items[item_id]), item_id))
+            case Sent():
+                resolved.append(piece)
+            case Message():
+                resolved.append(Sent(piece))
     return resolved
 
 
 def own_messages(
-    pieces: Sequence[Message], history: Sequence[Message], *, continues: bool
+    sent: Sequence[Sent],
+    history: Sequence[Message],
+    item_ids: Collection[str],
+    *,
+    continues: bool,
+    is_new: bool,
 ) -> tuple[Message, ...]:
     """The request's own messages: echoes taken out, runs joined, outputs in order, every tool rule passed.
 
     Args:
         history: the messages of the chain that the request continues.
+        item_ids: the ids of the chain's output items.
         continues: whether there is such a chain.
+        is_new: whether nothing of it is sent again, as in a turn that is run from the log.
 
     Raises:
         InvalidRequestError: a rule about tool calls is broken (R-182 … R-212).
     """
-    if continues:
-        check_echoes((call.id for piece in pieces for call in piece.tool_calls), history)
+    pieces = [each.message for each in sent]
+    if continues and not is_new:
         # The stored copy of a call is the one that counts (R-184).
-        pieces = [piece for piece in pieces if not piece.tool_calls]
+        pieces = new_messages(sent, history, item_ids)
+        check_echoes((call.id for piece in pieces for call in piece.tool_calls), history)
     return canonical_input(history, join(pieces), continues=continues)
 
 

@@ -24,7 +24,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
-    response that is run again; a `background` turn is not tied to its client. With `new_seed` one is drawn in
+    response that is run again; a `background` turn is not tied to its client. `is_new` says that the input
+    repeats nothing of the chain that it continues (D-39). With `new_seed` one is drawn in
     place of the seed in `sampling`. Fields that are None were not given.
     """
 
@@ -53,6 +54,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     retry_keys: dict[str, str] = {}
     replay_of: str | None = None
     background: bool = False
+    is_new: bool = False
 
     @property
     def thinking(self) -> bool | None:

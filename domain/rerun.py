@@ -79,5 +79,6 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         metadata=original.metadata,
         retention_s=original.expires_at - original.at_ms // 1000,
         replay_of=original.response_id,
+        is_new=True,
     )
     return replace(request, **{name: changes.settings[name] for name in changes.settings.keys() - sampled})

@@ -1,7 +1,7 @@
 """Reads the log on threads and connections of its own, so that a stuck write never blocks a read."""
 
 import json
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
-from turnlog.adapters.eventstore import audit
+from turnlog.adapters.eventstore import audit, usage
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogPass
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
+from turnlog.domain.audit.usage import UsageKey, UsageSum
 from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
 from turnlog.domain.items import Item
 
@@ -123,15 +124,26 @@ class SqliteEventReader:
         """What the client sent again after a failure; see `AuditReader.attempts_of`."""
         return self._look_up(audit.attempts_of, response_id, owner)
 
+    def usage(
+        self, by: Sequence[UsageKey], *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> Future[list[UsageSum]]:
+        """Sums of turns and tokens; see `AuditReader.usage`."""
+        return self._look_up(usage.sums, by, since_ms, until_ms)
+
     def ids_beginning(self, prefix: str, *, limit: int) -> Future[list[str]]:
         """The ids of responses that begin with `prefix`, at most `limit`, in order."""
         return self._look_up(audit.ids_beginning, prefix, limit)
 
     def export(
-        self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
+        self,
+        *,
+        after: int = 0,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        owner: str | None = None,
     ) -> SqliteLogPass:
         """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
-        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
+        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms, owner=owner)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 import msgspec
 from eventsourcing.persistence import IntegrityError, Notification, StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.lock import StoreLock
@@ -31,13 +31,17 @@ _EXPORT_FAILED = "The events could not be exported"
 
 
 class Header(Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
-    """The first line: which events follow. `after` is the position behind which the pass begins."""
+    """The first line: which events follow. `after` is the position behind which the pass begins.
+
+    With `owner` they are those of the owner's responses.
+    """
 
     format: Literal["turnlog.log"]
     format_version: int
     after: int = 0
     since_ms: int | None = None
     until_ms: int | None = None
+    owner: str | UnsetType = UNSET
 
 
 class EventLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="event"):
@@ -85,10 +89,17 @@ class SqliteLogPass:
     Args:
         after: the position behind which it begins.
         since_ms, until_ms: only events from the first and before the second time are exported.
+        owner: only events of their responses are exported; None for everybody's.
     """
 
     def __init__(
-        self, recorder: EventRecorder, *, after: int, since_ms: int | None, until_ms: int | None
+        self,
+        recorder: EventRecorder,
+        *,
+        after: int,
+        since_ms: int | None,
+        until_ms: int | None,
+        owner: str | None = None,
     ) -> None:
         self._recorder = recorder
         self._header = Header(
@@ -97,10 +108,12 @@ class SqliteLogPass:
             after=after,
             since_ms=since_ms,
             until_ms=until_ms,
+            owner=UNSET if owner is None else owner,
         )
         self._decode_time = msgspec.json.Decoder(_Time).decode
         with storage_errors(_EXPORT_FAILED):
             self._last = recorder.last_position()
+            self._responses = None if owner is None else _responses_of(recorder, owner)
         self.total = max(self._last - after, 0)
         self.done = 0
         self.position = after
@@ -111,7 +124,7 @@ class SqliteLogPass:
         exported = 0
         with storage_errors(_EXPORT_FAILED):
             for chunk in self._recorder.log(after=self.position, until=self._last):
-                lines = [_event_line(stored) for stored in chunk if self._includes(stored.state)]
+                lines = [_event_line(stored) for stored in chunk if self._includes(stored)]
                 exported += len(lines)
                 self.done += len(chunk)
                 self.position = chunk[-1].id
@@ -119,16 +132,25 @@ class SqliteLogPass:
                     yield b"".join(lines)
         yield _line(EndLine(events=exported, position=self.position))
 
-    def _includes(self, state: bytes) -> bool:
+    def _includes(self, stored: Notification) -> bool:
         """Whether an event is of the time asked for; a damaged one always is: an auditor must not miss it."""
+        if self._responses is not None and str(stored.originator_id) not in self._responses:
+            return False
         since_ms, until_ms = self._header.since_ms, self._header.until_ms
         if since_ms is None and until_ms is None:
             return True
         try:
-            at_ms = self._decode_time(state).at_ms
+            at_ms = self._decode_time(stored.state).at_ms
         except msgspec.MsgspecError:
             return True
         return (since_ms is None or at_ms >= since_ms) and (until_ms is None or at_ms < until_ms)
+
+
+def _responses_of(recorder: EventRecorder, owner: str) -> set[str]:
+    """The ids of an owner's responses."""
+    with recorder.datastore.transaction(commit=False) as cursor:
+        cursor.execute("SELECT response_id FROM responses WHERE owner = :owner", {"owner": owner})
+        return {row["response_id"] for row in cursor.fetchall()}
 
 
 _encode = msgspec.json.Encoder().encode
@@ -172,6 +194,7 @@ class Reached(Struct, frozen=True):
     whole_bytes: int
     since_ms: int | None
     until_ms: int | None
+    owner: str | None = None
 
 
 def reached(path: Path) -> Reached:
@@ -191,7 +214,8 @@ def reached(path: Path) -> Reached:
     line = _decoded(path, last)
     position = line.after if isinstance(line, Header) else line.position
     complete = isinstance(line, EndLine)
-    return Reached(position, complete, whole_bytes, header.since_ms, header.until_ms)
+    owner = None if header.owner is UNSET else header.owner
+    return Reached(position, complete, whole_bytes, header.since_ms, header.until_ms, owner)
 
 
 def _last_whole_line(file: BinaryIO) -> tuple[int, bytes]:

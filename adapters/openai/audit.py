@@ -15,6 +15,7 @@ from turnlog.adapters.openai.events import event_object, time_text
 from turnlog.adapters.openai.response import response_object
 from turnlog.domain.audit.compare import FORM, Comparison
 from turnlog.domain.audit.failures import failure
+from turnlog.domain.audit.usage import UsageSum
 from turnlog.domain.audit.views import Conversation, Line, RowView, TurnView, state_times
 from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.messages import Message
@@ -56,6 +57,12 @@ def row_object(view: RowView) -> Json:
         "events": row.last_version,
         "content": view.content,
     }
+
+
+def usage_row(row: UsageSum) -> Json:
+    """One sum of turns and tokens."""
+    counts = asdict(row)
+    return {"object": "audit.usage", **counts.pop("by"), **counts, "total_tokens": row.total_tokens}
 
 
 def page_object(rows: Sequence[Json], *, has_more: bool) -> Json:

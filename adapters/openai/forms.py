@@ -253,18 +253,19 @@ _METADATA = Meta(
 )
 
 
-class RequestBody(Struct):
+class RequestBody(Struct, kw_only=True):
     """The body of `POST /v1/responses`.
 
     Counts are in tokens, penalties as OpenAI defines them. Without a `seed` one is drawn.
     """
 
+    # First: clients that send it leave out the others.
+    prompt: Annotated[None, unsupported("send instructions and input")] = None
     model: Annotated[RequiredName, EMPTY_IS_ABSENT]
     input: str | Annotated[list[Any], entries("input_items", *ITEMS)]
     max_output_tokens: OutputTokens | None = None
     background: bool | None = None
     conversation: Annotated[None, unsupported("use previous_response_id")] = None
-    prompt: Annotated[None, unsupported("send instructions and input")] = None
     metadata: Annotated[Annotated[dict[str, Any], _METADATA] | None, LENIENT] = None
     tools: Annotated[list[Any], entries("tools", *TOOLS)] | None = None
     instructions: Annotated[Annotated[str, characters("instructions_chars")] | None, LENIENT] = None

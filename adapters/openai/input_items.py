@@ -26,6 +26,7 @@ from turnlog.adapters.openai.typed import typed
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.inputs import ItemReference, Piece
 from turnlog.domain.messages import UNSEEN_IMAGE, Image, Message, Role, ToolCall
+from turnlog.domain.resent import Sent
 from turnlog.domain.tools import custom_arguments, engine_name
 
 log = logging.getLogger("turnlog")
@@ -82,7 +83,7 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
         if isinstance(item, ItemReferenceItem):
             found.append(ItemReference(item.id, index))
         elif message := _message(item, at):
-            found.append(message)
+            found.append(Sent(message, item.id) if item.id else message)
         elif isinstance(item, UnknownItem):
             skipped.add(item.type)
     for kind in shown(skipped):

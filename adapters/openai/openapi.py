@@ -229,6 +229,9 @@ _PATHS: Json = {
     "/v1/audit/compare": _get(
         "Two turns beside each other", "Comparison", *(_query(side) | {"required": True} for side in "ab")
     ),
+    "/v1/audit/usage": _get(
+        "Sums of turns and tokens", "List", _query("by"), _query("since"), _query("until")
+    ),
     "/v1/audit/export": _get(
         "The events of the log, one a line, and last a position",
         {"application/jsonl": "Text"},

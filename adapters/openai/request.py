@@ -4,7 +4,7 @@ There are three steps: the JSON becomes the structs of `forms`, their limits are
 turn's command. The first failure is the one refused, R-012 … R-019 in their order (R-011).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,16 +18,17 @@ from turnlog.adapters.openai.forms import (
 )
 from turnlog.adapters.openai.input_items import pieces, read_items
 from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits
+from turnlog.adapters.openai.shown import named
 from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
 from turnlog.domain.characters import has_surrogates, whole_json
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import Echoed, Sampling
-from turnlog.domain.inputs import Piece
-from turnlog.domain.messages import Message
+from turnlog.domain.inputs import ItemReference, Piece
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
-from turnlog.domain.tools import read_choice
+from turnlog.domain.resent import Sent
+from turnlog.domain.tools import ToolChoice, read_choice
 
 DEFAULT_LIMITS = RequestLimits()
 
@@ -110,7 +111,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         new_seed=body.seed is None,
         tools=tools,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
-        choice=read_choice(body.tool_choice, tools),
+        choice=_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         text=_text(body),
         reasoning=asdict(body.reasoning) if body.reasoning else None,
@@ -129,6 +130,19 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
             "A background turn is read from the log: it needs store: true.", param="background"
         )
     return request
+
+
+def _choice(given: Any, tools: Sequence[Json]) -> ToolChoice:
+    choice = read_choice(given, tools)
+    # The log has turns from before this was refused, so replays go on to read them.
+    if isinstance(given, dict) and given.get("type") not in ("function", "custom", "allowed_tools"):
+        raise InvalidRequestError(
+            f"tool_choice asks for {named(given.get('type'))}, a hosted tool, which cannot run here. Leave "
+            "tool_choice out, or choose one of your own functions.",
+            param="tool_choice",
+            code="unsupported_tool",
+        )
+    return choice
 
 
 def _sampling(body: RequestBody) -> Sampling:
@@ -156,7 +170,9 @@ def _refuse_silence(request: TurnRequest) -> None:
     """Refuse a request that gives the model nothing to answer (D-11)."""
 
     def says_something(piece: Piece) -> bool:
-        if not isinstance(piece, Message):
+        if isinstance(piece, Sent):
+            piece = piece.message
+        if isinstance(piece, ItemReference):
             return True
         return bool(piece.content.strip() or piece.tool_calls or piece.images or piece.role == "tool")
 

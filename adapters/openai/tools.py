@@ -1,6 +1,7 @@
 """The tools of a request: decoded by their type, and echoed in the form the schema wants."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -8,6 +9,7 @@ from msgspec.structs import asdict
 from turnlog.adapters.openai.forms import CustomTool, FunctionTool, HostedTool, NamespaceTool, Tool
 from turnlog.adapters.openai.shown import shown
 from turnlog.adapters.openai.typed import typed
+from turnlog.domain.tools import Toolbox, ToolChoice
 
 log = logging.getLogger("turnlog")
 
@@ -27,6 +29,11 @@ def read_tools(given: list[Any]) -> tuple[tuple[Json, ...], dict[str, Tool]]:
     for kind in shown(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
         log.info("[responses] tools of type %r are not offered to the model", kind)
     return echo, by_place
+
+
+def ignored_types(tools: Sequence[Json]) -> list[str]:
+    """The types of the tools that are echoed and not offered to the model, for an answer's header."""
+    return shown(Toolbox(tools, ToolChoice()).skipped)
 
 
 def _read(given: Any, at: str, by_place: dict[str, Tool]) -> Json:

@@ -16,6 +16,7 @@ from turnlog.domain.audit.compare import Comparison, compare
 from turnlog.domain.audit.filters import AuditFilter, check_may_ask
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.audit.trees import lay_out
+from turnlog.domain.audit.usage import UsageKey, UsageSum
 from turnlog.domain.audit.views import (
     Conversation,
     Exchange,
@@ -132,6 +133,12 @@ class Audit:
                 )
         left, right = turns
         return await asyncio.to_thread(compare, left.response, right.response, (left.seen, right.seen))
+
+    async def usage(
+        self, by: Sequence[UsageKey], *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[UsageSum]:
+        """Sums of turns and tokens over the responses created in that time, the most tokens first."""
+        return await _read(self.log.usage(by, since_ms=since_ms, until_ms=until_ms))
 
     # ── what a caller may read ────────────────────────────────────────────────────────────────────
 

@@ -64,6 +64,7 @@ _COMMANDS = {
     "log": ("log", "show_log", "Show what happened in one turn."),
     "chain": ("chain", "show_chain", "Show a conversation, from any of its responses."),
     "compare": ("compare", "compare_turns", "Lay two turns beside each other."),
+    "usage": ("usage", "show_usage", "Sum tokens and turns."),
     "replay": ("replay", "replay_command", "Replay a turn that is over."),
     "cancel": ("removal", "cancel_turn", "Stop a turn that is queued or running."),
     "rm": ("removal", "remove_responses", "Delete responses."),

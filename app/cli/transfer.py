@@ -24,9 +24,18 @@ _STANDARD = "-"
 @click.option("--out", "target", required=True, metavar="FILE", help="Where to; - is standard output.")
 @click.option("--since", metavar="TIME", help=f"Events from then on: {EXAMPLES}.")
 @click.option("--until", metavar="TIME", help="Events before then.")
+@click.option("--owner", metavar="NAME", help="Events of this owner's responses: a person's access.")
 @click.option("--resume", is_flag=True, help="Go on where FILE got to, also if it was cut off.")
 @db_option
-def export_log(target: str, since: str | None, until: str | None, db: str | None, *, resume: bool) -> None:
+def export_log(
+    target: str,
+    since: str | None,
+    until: str | None,
+    owner: str | None,
+    db: str | None,
+    *,
+    resume: bool,
+) -> None:
     """Write the log to a file.
 
     Its events in the order they were stored, one JSON object a line. Works beside a running server. A file
@@ -42,15 +51,18 @@ def export_log(target: str, since: str | None, until: str | None, db: str | None
             for name, text in (("since", since), ("until", until))
         )
         begun = _begun(path, resume=resume) if target != _STANDARD else None
-        if begun and (since or until):
+        if begun and (since or until or owner):
             fail(
-                f"--resume goes on with the times that '{target}' was begun with: "
-                "leave out --since and --until."
+                f"--resume goes on with the times and the owner that '{target}' was begun with: "
+                "leave out --since, --until and --owner."
             )
         if begun:
-            since_ms, until_ms = begun.since_ms, begun.until_ms
+            since_ms, until_ms, owner = begun.since_ms, begun.until_ms, begun.owner
         exported = log.audit.log.export(
-            after=begun.position if begun else 0, since_ms=since_ms or None, until_ms=until_ms or None
+            after=begun.position if begun else 0,
+            since_ms=since_ms or None,
+            until_ms=until_ms or None,
+            owner=owner,
         )
         if begun and not exported.total and begun.complete:
             out.print(f"{target} has everything already")

@@ -14,6 +14,7 @@ from turnlog.app.http.access import FrontDoor, caller, guard_route
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
 from turnlog.app.http.heads import Heads
 from turnlog.app.http.origins import ANY_SANDBOX, AllowList
+from turnlog.app.http.processing import ProcessingTime
 from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
 from turnlog.app.http.service import Service
@@ -43,7 +44,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
     front_door = FrontDoor(router, service.access, allowed, service.metrics.refused)
-    return RequestLog(Heads(front_door), every=settings.access_log)
+    return RequestLog(ProcessingTime(Heads(front_door)), every=settings.access_log)
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:

@@ -17,6 +17,7 @@ from turnlog.adapters.openai.audit import (
     row_object,
     timeline_object,
     turn_object,
+    usage_row,
 )
 from turnlog.app.audit.exporting import Export
 from turnlog.app.audit.filters import read_filter
@@ -24,6 +25,7 @@ from turnlog.app.audit.times import read_time
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.settings import drain_limit_s
+from turnlog.domain.audit.usage import read_keys
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
 
@@ -80,6 +82,19 @@ async def compare_turns(request: HttpRequest, service: Service, caller: Caller) 
         if name not in query:
             raise InvalidRequestError(f"{name} is missing: compare wants two ids, a and b.", param=name)
     return comparison_object(await service.audit.compare(query["a"], query["b"], caller))
+
+
+@get("/v1/audit/usage")
+async def sum_usage(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """Sums of turns and tokens, the most tokens first."""
+    query = _query(request, "by", "since", "until")
+    now_ms = service.audit.clock.now_ms()
+    since_ms, until_ms = (
+        read_time(name, query[name], now_ms=now_ms) if name in query else None for name in ("since", "until")
+    )
+    by = read_keys(query.get("by", "owner,model"))
+    rows = await service.audit.usage(by, since_ms=since_ms, until_ms=until_ms)
+    return {"object": "list", "data": [usage_row(row) for row in rows]}
 
 
 @get("/v1/audit/export")

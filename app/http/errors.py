@@ -64,6 +64,16 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
 }
 
 
+_NOT_WORTH_A_RETRY: tuple[FailureReason, ...] = (
+    "error",
+    "finish_reason_error",
+    "stream_exhausted",
+    "engine_timeout",
+    "engine_crashed",
+)
+"""A retry would be a whole inference that most likely ends the same way; SDKs retry by the status alone."""
+
+
 def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
     """The answer to a request that was refused."""
     status, body, headers = _refusal(error)
@@ -149,4 +159,7 @@ def failed_turn(
     code, param = error_object(failed)["code"], "model" if failed.reason == "model_changed" else None
     notes(request.scope).code, notes(request.scope).param = code, param
     body = error_envelope(kind, failed.message, code=code, param=param)
-    return Response(body, status_code=status, headers=headers | {"X-Response-Id": response_id})
+    own = {"X-Response-Id": response_id}
+    if failed.reason in _NOT_WORTH_A_RETRY:
+        own["X-Should-Retry"] = "false"
+    return Response(body, status_code=status, headers=headers | own)

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from litestar import MediaType, Request, Response, delete, get, post
@@ -18,6 +19,7 @@ from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
+from turnlog.adapters.openai.tools import ignored_types
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
 from turnlog.app.http.request_log import notes
@@ -26,7 +28,7 @@ from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import TurnFailed
+from turnlog.domain.events import ResponseCreated, TurnFailed
 from turnlog.domain.owners import Caller
 from turnlog.domain.request import TurnRequest
 
@@ -56,15 +58,29 @@ async def _queued(command: TurnRequest, service: Service, caller: Caller) -> Res
     with service.quotas.queueing(caller.owner):
         queued, response = await service.background.begin(command, caller.owner)
     turn_context(response.id, caller.owner)
+    headers = ignored_tools(response.created)
     if not command.stream:
-        return Response(response_object(response))
+        return Response(response_object(response), headers=headers)
     log = queued.follow(frames([response.created], response))
-    return _told(log, service, obfuscated=command.obfuscate)
+    return _told(log, service, obfuscated=command.obfuscate, headers=headers)
 
 
-def _told(log: FrameLog, service: Service, start: int = 0, *, obfuscated: bool) -> FrameStream:
+def _told(
+    log: FrameLog,
+    service: Service,
+    start: int = 0,
+    *,
+    obfuscated: bool,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> FrameStream:
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(told, drain_limit_s=drain_limit_s())
+    return FrameStream(told, drain_limit_s=drain_limit_s(), headers=headers)
+
+
+def ignored_tools(created: ResponseCreated) -> dict[str, str]:
+    """The header that names the types of tools which the model was not offered, if there are any (D-07)."""
+    types = ignored_types(created.tools)
+    return {"x-turnlog-ignored-tools": ", ".join(types)} if types else {}
 
 
 async def answer(
@@ -75,7 +91,7 @@ async def answer(
     if stream:
         leave = partial(turn.abort, "client_abort")
         told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-        headers = session_headers(turn, stream=True)
+        headers = session_headers(turn, stream=True) | ignored_tools(turn.response.created)
         return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
@@ -90,7 +106,7 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
 
 def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
-    headers = session_headers(turn, stream=False)
+    headers = session_headers(turn, stream=False) | ignored_tools(turn.response.created)
     if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
         return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)

@@ -9,6 +9,7 @@ from turnlog.app.http.audit import (
     read_conversation,
     read_timeline,
     read_turn,
+    sum_usage,
 )
 from turnlog.app.http.context import count_input_tokens, input_tokens_is_posted, list_input_items
 from turnlog.app.http.documents import read_openapi
@@ -44,6 +45,7 @@ ROUTES: list[ControllerRouterHandler] = [
     read_timeline,
     read_conversation,
     compare_turns,
+    sum_usage,
     export_log,
     list_models,
     read_model,

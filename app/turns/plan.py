@@ -80,8 +80,13 @@ def make_plan(
         ResponsesError: a rule is broken, a reference leads nowhere, or the prompt does not fit.
     """
     history = [message for response in chain for message in replay(response)]
-    pieces = resolve(request.input, items)
-    own = own_messages(pieces, history, continues=request.previous_response_id is not None)
+    own = own_messages(
+        resolve(request.input, items),
+        history,
+        {item.id for response in chain for item in response.items},
+        continues=request.previous_response_id is not None,
+        is_new=request.is_new,
+    )
     check_images(own, readable=engine.info.reads_images)
     instructions = effective_instructions(request.instructions, chain)
     toolbox = Toolbox(request.tools, request.choice)

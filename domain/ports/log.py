@@ -6,6 +6,7 @@ from typing import Protocol
 
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
+from turnlog.domain.audit.usage import UsageKey, UsageSum
 from turnlog.domain.events import Recorded
 from turnlog.domain.items import Item
 
@@ -136,6 +137,11 @@ class AuditReader(Protocol):
     def replays_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """The responses that run this one again, oldest first."""
 
+    def usage(
+        self, by: Sequence[UsageKey], *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> Future[list[UsageSum]]:
+        """Sums of turns and tokens over the responses created in that time, the most tokens first."""
+
     def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """What the client sent again after a failure, this response among it, oldest first (`attempts`)."""
 
@@ -162,8 +168,17 @@ class LogPass(Protocol):
 class LogExporter(Protocol):
     """Exports the events of the log in the order they were stored."""
 
-    def export(self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None) -> LogPass:
+    def export(
+        self,
+        *,
+        after: int = 0,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        owner: str | None = None,
+    ) -> LogPass:
         """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.
+
+        With `owner`, over the events of their responses only.
 
         Reads the store at once and while it is iterated: not on the event loop.
 

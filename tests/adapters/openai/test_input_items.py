@@ -7,6 +7,7 @@ import pytest
 from tests.adapters.openai.asking import ADD, FUNCTION, SAY, decode, pieces, refusal
 from turnlog.domain.inputs import ItemReference
 from turnlog.domain.messages import Image, Message, ToolCall
+from turnlog.domain.resent import Sent
 
 TEXT = {"type": "input_text", "text": "a"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
@@ -112,7 +113,7 @@ def test_a_wrong_item_is_refused_by_its_place(item: Any, place: str) -> None:
         ),
         (
             {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
-            [Message("assistant", "", reasoning="hm")],
+            [Sent(Message("assistant", "", reasoning="hm"), "rs_1")],
         ),
         (
             {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},

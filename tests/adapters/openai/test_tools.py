@@ -55,7 +55,6 @@ def test_tools_that_cannot_be_read_are_refused(tools: Any) -> None:
         ({"type": "function", "function": {"name": "add"}}, ToolChoice("required", ("add",))),
         ({"type": "function", "name": "read"}, ToolChoice("required", ("fs__read",))),
         ({"type": "function", "name": "read", "namespace": "fs"}, ToolChoice("required", ("fs__read",))),
-        ({"type": "web_search"}, ToolChoice()),
         ({"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}, ToolChoice("auto", ("add",))),
         ({"type": "allowed_tools", "mode": "required", "tools": [NAMED]}, ToolChoice("required", ("add",))),
         ({"type": "allowed_tools", "tools": [NAMED, {"type": "mcp"}]}, ToolChoice("auto", ("add",))),

@@ -58,7 +58,7 @@ def test_the_items_of_the_whole_context_are_listed_the_newest_first(http: httpx.
 
 
 def test_a_request_that_brings_a_whole_conversation_has_it_item_by_item(http: httpx.Client) -> None:
-    given = [
+    given: list[Json] = [
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": "add"},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},

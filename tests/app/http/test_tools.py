@@ -173,7 +173,6 @@ USER: Json = {"role": "user", "content": "x"}
         pytest.param([call(), output("call_a")], "missing_tool_output", id="G-103"),
         pytest.param([output("call_a"), output("call_a")], "duplicate_tool_output", id="G-110"),
         pytest.param([output("call_a"), output("call_x")], "unknown_call_id", id="G-106"),
-        pytest.param([output("call_a"), USER, output("call_b")], "unexpected_tool_output", id="G-107"),
         pytest.param(
             [output("call_a"), output("call_b"), {"type": "function_call_output", "output": "3"}],
             "missing_call_id",
@@ -195,6 +194,45 @@ def test_a_fan_out_must_be_answered_whole_and_at_once(
     assert "x-session-cache" not in answer.headers
     # G-097: the right outputs still go on from there.
     create(http, [output("call_a"), output("call_b")], previous_response_id=first["id"])
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([output("call_a"), USER, output("call_b")], id="G-107"),
+        pytest.param([USER, output("call_b"), output("call_a")], id="R-191"),
+        pytest.param([call(), output("call_a"), call("call_b"), output("call_b"), USER], id="R-186"),
+    ],
+)
+def test_outputs_may_stand_anywhere(http: httpx.Client, items: list[Json]) -> None:
+    """D-39: they are paired by their `call_id`; the model reads them behind the calls."""
+    first = create(http, "call two", tools=[ADD])
+
+    body = create(http, items, previous_response_id=first["id"])
+
+    listed = http.get(f"/v1/responses/{body['id']}/input_items?order=asc").json()["data"]
+    assert [item.get("call_id") for item in listed] == [None, "call_a", "call_b", "call_a", "call_b", None]
+
+
+def test_the_whole_history_beside_the_id_is_read_once(http: httpx.Client) -> None:
+    """D-39: as LlamaIndex sends it with `track_previous_responses=True`; half of it is new."""
+    first = create(http, "call one", tools=[ADD])
+    second = create(http, [output("call_a")], previous_response_id=first["id"])
+    more = create(http, "more", previous_response_id=second["id"])
+    (asked,) = first["output"]
+    history = [
+        {"role": "user", "content": "call one"},
+        {name: asked[name] for name in ("type", "call_id", "name", "arguments")},
+        output("call_a"),
+        {"role": "assistant", "content": second["output_text"]},
+    ]
+    again = {"role": "user", "content": "more"}
+
+    whole = create(http, [*history, again], previous_response_id=second["id"])
+    half = create(http, [history[0], again], previous_response_id=second["id"])
+
+    assert whole["usage"]["input_tokens"] == more["usage"]["input_tokens"]
+    assert half["usage"]["input_tokens"] > more["usage"]["input_tokens"]
 
 
 def test_an_output_for_a_call_that_was_never_made_is_refused(http: httpx.Client) -> None:
@@ -277,3 +315,52 @@ def test_ids_of_items_that_are_sent_whole_are_only_labels(http: httpx.Client) ->
     ]
 
     assert create(http, items, store=False)["output_text"] == "Hello"
+
+
+def test_a_choice_of_a_hosted_tool_is_refused_by_its_name(http: httpx.Client) -> None:
+    """D-07."""
+    hosted = {"type": "web_search"}
+    body = {"model": "scripted", "input": "hi", "tools": [hosted, ADD], "tool_choice": hosted}
+
+    error = refused(http.post("/v1/responses", json=body), 400)
+
+    assert (error["param"], error["code"]) == ("tool_choice", "unsupported_tool")
+    assert "web_search" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"stream": True}, {"background": True}], ids=["json", "sse", "queued"]
+)
+def test_a_hosted_tool_beside_others_is_echoed_and_named_by_a_header(
+    http: httpx.Client, fields: Json
+) -> None:
+    """D-07."""
+    tools = [{"type": "web_search"}, ADD, {"type": "file_search", "vector_store_ids": []}]
+    body = {"model": "scripted", "input": "hi", "tools": tools}
+
+    answer = http.post("/v1/responses", json=body | fields)
+
+    assert answer.headers["x-turnlog-ignored-tools"] == "file_search, web_search"
+    assert "x-turnlog-ignored-tools" not in http.post("/v1/responses", json=body | {"tools": [ADD]}).headers
+
+
+def test_a_stored_prompt_is_refused_by_its_name(http: httpx.Client) -> None:
+    error = refused(http.post("/v1/responses", json={"prompt": {"id": "pmpt_1"}}), 400)
+
+    assert (error["param"], error["code"]) == ("prompt", "unsupported_parameter")
+
+
+@pytest.mark.parametrize("text", ["boom", "refuse", "exhaust"])
+def test_an_sdk_is_told_not_to_repeat_a_whole_inference(http: httpx.Client, text: str) -> None:
+    """D-32."""
+    answer = http.post("/v1/responses", json={"model": "scripted", "input": text})
+
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (500, "false")
+
+
+def test_json_answers_say_how_long_they_took(http: httpx.Client) -> None:
+    answer = http.post("/v1/responses", json={"model": "scripted", "input": "slow"})
+    streamed = http.post("/v1/responses", json={"model": "scripted", "input": "hi", "stream": True})
+
+    assert int(answer.headers["openai-processing-ms"]) > 0
+    assert "openai-processing-ms" not in streamed.headers
