@@ -92,7 +92,7 @@ def assemble(
         turns=turns,
         retrieval=retrieval,
         audit=Audit(reader, retrieval, clock),
-        health=Health(models, reader, journal),
+        health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(
             live,

@@ -157,6 +157,22 @@ class Turns:
             fingerprint=lease.engine.info.model_fingerprint,
         )
 
+    @property
+    def running(self) -> int:
+        """How many turns were accepted and have not ended."""
+        return len(self._tasks)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether new turns are refused for good."""
+        return self._shutting_down
+
+    async def drain(self) -> None:
+        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        self._shutting_down = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
