@@ -82,8 +82,9 @@ class Echoed(Struct, frozen=True):
 class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
     """A turn was accepted and waits for its lane. Holds everything needed to run it again.
 
-    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
-    `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
+    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`, `tool_choice`
+    and `text` are what the client sent, `reasoning` has the effort that was used (R-173), `sampling` and
+    `max_output_tokens` what the model's defaults filled in (R-177); `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
     the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
     """

@@ -54,10 +54,9 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     replay_of: str | None = None
 
     @property
-    def thinking(self) -> bool | None:
-        """Whether the model shall think first; None leaves it to its template (R-239)."""
-        effort = (self.reasoning or {}).get("effort")
-        return None if effort is None else effort not in ("none", "minimal", "low")
+    def effort(self) -> str | None:
+        """How much the model shall think first; None leaves it to its template."""
+        return (self.reasoning or {}).get("effort")
 
     @property
     def json_format(self) -> JsonGuide | None:

@@ -167,6 +167,8 @@ class Turns:
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
     ) -> Response:
         now_ms = self._clock.now_ms()
+        if request.reasoning:
+            request = replace(request, reasoning=request.reasoning | {"effort": plan.prompt.effort})
         sampling = request.sampling
         if request.new_seed:
             sampling = replace(sampling, seed=self._ids.new_seed())

@@ -144,7 +144,7 @@ def _fitting_prompt(
     def render(candidate: list[Message]) -> Prompt:
         left_out = len(messages) - len(candidate)
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
+        return engine.render(candidate, tools=toolbox.offered, effort=request.effort, recorded=kept)
 
     prompt, left_out = render(messages), 0
     if request.truncation == "auto" and not window.fits(prompt):
