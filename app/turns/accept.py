@@ -101,6 +101,7 @@ class Turns:
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
         lease = await entry.take_lease()
+        request = request.with_defaults(self._models.defaults(lease.name))
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
