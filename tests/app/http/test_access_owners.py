@@ -174,7 +174,11 @@ def test_a_response_belongs_to_its_owner_whichever_key_it_has(
 def counts(answer: httpx.Response) -> Json:
     """What an answer tells of warm caches."""
     assert answer.status_code == 200, answer.text
-    headers = {name: value for name, value in answer.headers.items() if name in ("x-session-cache", "x-cached-tokens")}
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name in ("x-session-cache", "x-cached-tokens")
+    }
     usage: Json = answer.json()["usage"]
     return headers | {name: value for name, value in usage.items() if not name.endswith("_ms")}
 
