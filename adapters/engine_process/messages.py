@@ -203,7 +203,7 @@ FromEngine = Loaded | LoadFailed | Pong | Outputs | Logged
 class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
     """The first message: load the tokenizer and the chat template in `folder`.
 
-    `memory_bytes` is what the process may take beside them.
+    `memory_bytes` is what the process may take for that and for a request.
     """
 
     folder: str

@@ -49,7 +49,7 @@ COMPILE_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = 120.0
 
 MEMORY_BYTES: Final = 2 * 2**30
-"""What a request may make the process take beside its tokenizer; Linux keeps it."""
+"""What tokenizer and request may take together, beside the libraries; Linux keeps the process to it."""
 
 _Answer = TypeVar("_Answer", bound=Struct)
 

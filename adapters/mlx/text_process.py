@@ -79,14 +79,15 @@ def main() -> None:
     channel: Channel[ToText] = connected(ToText)  # type: ignore[arg-type]
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
+    from turnlog.adapters.mlx.runtime import release_memory
+
+    # Before the template is looked at: some texts take memory where they are compiled.
+    _bound_memory(first.memory_bytes)
     try:
         server = TextServer(Path(first.folder))
     except EngineError as error:
         channel.send(Broke(error.message))
         return
-    from turnlog.adapters.mlx.runtime import release_memory
-
-    _bound_memory(first.memory_bytes)
     channel.send(Ready())
     while True:
         request = channel.receive()

@@ -25,7 +25,9 @@ HELLO = [Message("user", "hello")]
 HOSTILE_TEMPLATE = (
     "{% if messages[-1].content == 'loop' %}"
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
-    "{% if messages[-1].content == 'eat' %}{% set x = 'ab' * 10**10 %}{% endif %}" + CHAT_TEMPLATE
+    # Not `'ab' * 10**10`: that would be computed where the template is compiled.
+    "{% if messages[-1].content == 'eat' %}{% set x = messages[-1].content * 10**10 %}{% endif %}"
+    + CHAT_TEMPLATE
 )
 
 
