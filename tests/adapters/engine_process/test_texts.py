@@ -40,7 +40,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextProcess]:
 
 def rendered(process: TextProcess, text: str) -> Prompt:
     """A conversation of one message."""
-    return process.render([Message("user", text)], tools=(), thinking=None, recorded={})
+    return process.render([Message("user", text)], tools=(), effort=None, recorded={})
 
 
 def test_a_template_that_does_not_end_is_ended(process: TextProcess, monkeypatch: pytest.MonkeyPatch) -> None:
