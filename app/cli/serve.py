@@ -29,7 +29,10 @@ log = logging.getLogger("turnlog")
     "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
 )
 @click.option(
-    "--model-default",
+    "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
+)
+@click.option(
+    "--sampling",
     multiple=True,
     metavar="NAME.FIELD=VALUE",
     help="What a request gets that leaves a field open, such as qwen.temperature=0.6; repeatable.",

@@ -92,7 +92,7 @@ def assemble(
         turns=turns,
         retrieval=retrieval,
         audit=Audit(reader, retrieval, clock),
-        health=Health(models, reader, journal),
+        health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(
             live,
@@ -136,10 +136,11 @@ def _model_floor(
     budget_bytes = memory_budget_bytes(settings)
     models = Models(
         sources,
-        defaults=declared_defaults(settings, sources),
+        sampling=declared_defaults(settings, sources),
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,
         idle=idle,

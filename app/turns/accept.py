@@ -93,6 +93,8 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
+        if request.replay_of is None:  # a replay is on the model that it names, or on none
+            request = replace(request, model=self._models.resolve(request.model))
         entry = self._models.admit(request.model, yields=yields)
         try:
             entry.weigh(size_bytes)
@@ -157,6 +159,22 @@ class Turns:
             instance_id=lease.instance_id,
             fingerprint=lease.engine.info.model_fingerprint,
         )
+
+    @property
+    def running(self) -> int:
+        """How many turns were accepted and have not ended."""
+        return len(self._tasks)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether new turns are refused for good."""
+        return self._shutting_down
+
+    async def drain(self) -> None:
+        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        self._shutting_down = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
