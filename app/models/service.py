@@ -72,7 +72,7 @@ class Models:
 
     Args:
         declared: what can be served, by name; names of equal sources share one model.
-        defaults: what is set for a name and goes before the model's own.
+        sampling: the defaults that are set for a name, which go before the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
         max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
         spread: -1 to 1, another for each refusal (`retry_after_s`).
@@ -92,12 +92,12 @@ class Models:
         wait_s: float,
         idle: Suspends,
         clock: Clock,
-        defaults: Mapping[str, ModelDefaults] | None = None,
+        sampling: Mapping[str, ModelDefaults] | None = None,
     ) -> None:
         self._declared = dict(declared)
         self._default = default
         self._means = dict(declared)
-        self._defaults = dict(defaults or {})
+        self._sampling = dict(sampling or {})
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
@@ -237,7 +237,7 @@ class Models:
 
     def defaults(self, name: str) -> ModelDefaults:
         """What a request for a declared name gets that leaves it open (R-177)."""
-        return self._defaults.get(name, ModelDefaults()).over(self._means[name].defaults)
+        return self._sampling.get(name, ModelDefaults()).over(self._means[name].defaults)
 
     # ── what an operator does ──
 

@@ -136,7 +136,7 @@ def _model_floor(
     budget_bytes = memory_budget_bytes(settings)
     models = Models(
         sources,
-        defaults=declared_defaults(settings, sources),
+        sampling=declared_defaults(settings, sources),
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
