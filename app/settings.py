@@ -50,6 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     db: Path = msgspec.field(default_factory=default_database)
     model: tuple[str, ...] = ()
+    default: str | None = None
     engine: Literal["mlx", "scripted"] = "mlx"
     script: Path | None = None
     cache: Path = msgspec.field(default_factory=default_cache)

@@ -28,6 +28,9 @@ log = logging.getLogger("turnlog")
 @click.option(
     "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
 )
+@click.option(
+    "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
+)
 @click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:

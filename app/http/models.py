@@ -76,4 +76,7 @@ def model_object(entry: ModelEntry, caller: Caller) -> Json:
         "restarts": entry.restarts,
         "last_crash": entry.last_crash,
         "unavailable": entry.unavailable,
+        "permits": entry.permits,
+        "queue_limit": entry.queue_limit,
+        "loads": entry.loads,
     }

@@ -139,6 +139,7 @@ def _model_floor(
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,
         idle=idle,

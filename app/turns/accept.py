@@ -93,6 +93,8 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
+        if request.replay_of is None:  # a replay is on the model that it names, or on none
+            request = replace(request, model=self._models.resolve(request.model))
         entry = self._models.admit(request.model, yields=yields)
         try:
             entry.weigh(size_bytes)
