@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
+from turnlog.app.operations.line_queue import LineQueue
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
@@ -41,9 +43,9 @@ log = logging.getLogger("turnlog")
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:
     """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
-    with refusing():
+    with refusing(), LineQueue(sys.stderr) as lines:
         settings = load_settings(os.environ, options)
-        set_up_logs(settings.log_format, settings.log_level)
+        set_up_logs(settings.log_format, settings.log_level, lines)
         for sentence in ignored_variables(os.environ):
             log.warning("%s", sentence)
         with open_socket(settings.host, settings.port) as listener:

@@ -33,6 +33,10 @@ Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
+_SMALL_BODY_BYTES = 64 * 1024
+"""What is decoded more quickly than a thread would begin to; a large body would hold up all streams."""
+
+
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
@@ -40,7 +44,10 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
     body = await request.body()
-    command = decode_request(body, request.headers, limits)
+    if len(body) > _SMALL_BODY_BYTES:
+        command = await asyncio.to_thread(decode_request, body, request.headers, limits)
+    else:
+        command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     with service.quotas.beginning(caller.owner):

@@ -42,7 +42,7 @@ def told(printed: Printing, number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_running_turn_ends_by_itself_and_no_new_one_begins(tmp_path: Path, number: signal.Signals) -> None:
     """R-393: readiness says so, the terminal says how many, and the exit code is 0."""
-    with printing(tmp_path, SCRIPT, **LONG_GRACE) as printed, printed.server.http as http:
+    with printing(tmp_path, SCRIPT, "text", **LONG_GRACE) as printed, printed.server.http as http:
         with streaming(http, "long") as chunks, printed.server.http as other:
             told(printed, number)
             until(lambda: other.get("/health/ready").status_code == 503)
@@ -65,7 +65,7 @@ def test_a_running_turn_ends_by_itself_and_no_new_one_begins(tmp_path: Path, num
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_the_turns_at_once(tmp_path: Path, second: signal.Signals) -> None:
     """R-393: with their last frame, which says why."""
-    with printing(tmp_path, SCRIPT, **LONG_GRACE) as printed, printed.server.http as http:
+    with printing(tmp_path, SCRIPT, "text", **LONG_GRACE) as printed, printed.server.http as http:
         with streaming(http, "hang") as chunks:
             told(printed, signal.SIGINT)
             until(lambda: "stopping: 1 turns" in printed.stderr())
@@ -81,6 +81,6 @@ def test_a_second_signal_ends_the_turns_at_once(tmp_path: Path, second: signal.S
 
 def test_a_server_on_which_nothing_runs_stops_at_once_and_says_nothing(tmp_path: Path) -> None:
     """R-393: whatever the grace is."""
-    with printing(tmp_path, SCRIPT, **LONG_GRACE) as printed:
+    with printing(tmp_path, SCRIPT, "text", **LONG_GRACE) as printed:
         assert printed.server.stop() == 0
         assert "stopping" not in printed.stderr()
