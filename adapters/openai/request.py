@@ -56,8 +56,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     """The command that a decoded body asks for; raises as `decode_request` does."""
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
-    # What it takes to stream is any true value (R-021).
-    body = typed(in_order(given, RequestBody) | {"stream": bool(given.get("stream"))}, RequestBody)
+    body = typed(in_order(given, RequestBody), RequestBody)
     metadata = typed(body.metadata or {}, Metadata, "metadata")
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]

@@ -45,8 +45,8 @@ def in_order(given: Json, form: type[Struct]) -> Json:
     chosen: Json = {}
     for name, field in fields(form).items():
         value = given.get(name)
-        if field.empty_is_absent:
-            value = value or None
+        if any(type(value) is type(absent) and value == absent for absent in field.absent):
+            value = None
         if value is not None or field.required:
             chosen[name] = value
     return chosen
@@ -58,7 +58,7 @@ class Field(NamedTuple):
     schemas: list[Json]
     required: bool
     lenient: bool = False
-    empty_is_absent: bool = False
+    absent: tuple[Any, ...] = ()
     instead: str | None = None
 
 
