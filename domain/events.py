@@ -32,6 +32,9 @@ FailureReason = Literal[
     "model_unavailable",
 ]
 
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The name of an idempotency key among the retry keys."""
+
 WIRE_VERSION = 1
 """The version of the rules by which events become frames; a response keeps the one it was made with."""
 
@@ -79,7 +82,8 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
     `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
+    the names and values by which clients mark their retries; `body_sha256` is the digest of the request's
+    body, in hex, if an idempotency key is among them; `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -107,8 +111,14 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     service_tier: str = "default"
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
     wire_version: int = WIRE_VERSION
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the client asked for this turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.ports import JsonGuide
 from turnlog.domain.tools import ToolChoice
@@ -24,8 +24,9 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
-    response that is run again. With `new_seed` a drawn seed replaces that of `sampling`. Fields that are None
-    were not given.
+    response that is run again. `body_sha256` is the digest of the body, whatever the order of its keys, if an
+    idempotency key came with it. With `new_seed` a drawn seed replaces that of `sampling`. Fields that are
+    None were not given.
     """
 
     model: str
@@ -51,7 +52,13 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     retention_s: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which requests are one turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
 
     @property
     def thinking(self) -> bool | None:

@@ -5,6 +5,7 @@ turn's command. The first failure is the one refused, R-012 … R-019 in their o
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.messages import Message
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
@@ -61,7 +62,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
-    retry_keys = {name: headers[name] for name in RETRY_HEADERS if name in headers}
+    retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
     request = TurnRequest(
         model=body.model,
@@ -87,9 +88,15 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         metadata=body.metadata or {},
         retention_s=metadata.retention_seconds,
         retry_keys=retry_keys,
+        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
     _refuse_silence(request)
     return request
+
+
+def _digest(given: Json) -> str:
+    """The same for bodies whose JSON says the same, whatever the order of its keys."""
+    return sha256(msgspec.json.encode(given, order="deterministic")).hexdigest()
 
 
 def _sampling(body: RequestBody) -> Sampling:

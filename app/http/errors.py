@@ -14,6 +14,7 @@ from turnlog.adapters.openai.response import error_object
 from turnlog.app.access import UnauthenticatedError
 from turnlog.domain.errors import (
     ForbiddenError,
+    IdempotencyKeyReusedError,
     InvalidRequestError,
     NotFoundError,
     OwnersShareError,
@@ -42,6 +43,7 @@ class UnsupportedMediaTypeError(InvalidRequestError):
 _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedMediaTypeError, 415, "invalid_request_error"),
     (UnsupportedEncodingError, 415, "invalid_request_error"),
+    (IdempotencyKeyReusedError, 422, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),

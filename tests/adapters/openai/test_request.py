@@ -62,7 +62,7 @@ def test_a_request_says_all_that_a_text_turn_can_be_told() -> None:
         "client_metadata": {"unknown": "fields are ignored"},
     }
 
-    request = decode_request(json.dumps(body).encode(), {"idempotency-key": "k", "accept": "x"})
+    request = decode_request(json.dumps(body).encode(), {"x-client-request-id": "k", "accept": "x"})
 
     assert request == TurnRequest(
         model="tiny",
@@ -82,8 +82,32 @@ def test_a_request_says_all_that_a_text_turn_can_be_told() -> None:
         echoed=Echoed(max_tool_calls=4, safety_identifier="somebody"),
         metadata={"retention_seconds": 60, "team": "a"},
         retention_s=60,
-        retry_keys={"idempotency-key": "k"},
+        retry_keys={"x-client-request-id": "k"},
     )
+
+
+def test_the_body_under_an_idempotency_key_is_the_same_in_any_order_and_spacing() -> None:
+    """T2-26."""
+
+    def digest(body: bytes, **headers: str) -> str | None:
+        return decode_request(
+            body, {name.replace("_", "-"): key for name, key in headers.items()}
+        ).body_sha256
+
+    same = [
+        b'{"model": "tiny", "input": [{"role": "user", "content": "hi"}], "metadata": {"a": "1", "b": "2"}}',
+        b'{"metadata":{"b":"2","a":"1"},"input":[{"content":"h\\u0069","role":"user"}],"model":"tiny"}',
+    ]
+    others = [b'{"model": "tiny", "input": "hi"}', b'{"model": "tiny", "input": "hi", "stream": true}']
+    digests = [digest(body, idempotency_key="k") for body in (*same, *others)]
+
+    assert None not in digests
+    assert [digests.index(each) for each in digests] == [0, 0, 2, 3]
+    assert [
+        digest(same[0]),
+        digest(same[0], idempotency_key=""),
+        digest(same[0], x_client_request_id="k"),
+    ] == [None] * 3
 
 
 def test_what_only_the_response_shows_stands_under_the_same_name_in_the_body() -> None:
