@@ -32,11 +32,17 @@ FailureReason = Literal[
     "model_unavailable",
 ]
 
+Limit = Literal["max_output_tokens", "context_window"]
+"""What bounds the length of an answer."""
+
 IDEMPOTENCY_KEY = "idempotency-key"
 """The name of an idempotency key among the retry keys."""
 
-WIRE_VERSION = 1
-"""The version of the rules by which events become frames; a response keeps the one it was made with."""
+WIRE_VERSION = 2
+"""The version of the rules by which events become frames; a response keeps the one it was made with.
+
+2: `incomplete_details` has `limit`; U+0085, U+2028 and U+2029 are escaped.
+"""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -113,7 +119,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     retry_keys: dict[str, str] = {}
     body_sha256: str | None = None
     replay_of: str | None = None
-    wire_version: int = WIRE_VERSION
+    wire_version: int = 1
 
     @property
     def idempotency_key(self) -> str | None:
@@ -124,7 +130,8 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
     """The turn got its lane and was given to the engine; adds what was decided at dispatch.
 
-    `truncated_messages` is how many of the oldest messages were left out so that the rest fits.
+    `truncated_messages` is how many of the oldest messages were left out so that the rest fits;
+    `output_limit` says what set `output_budget_tokens`.
     """
 
     cache_class: CacheClass
@@ -133,6 +140,7 @@ class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generati
     prompt: PromptRecord
     output_budget_tokens: int
     truncated_messages: int = 0
+    output_limit: Limit = "max_output_tokens"
 
 
 class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"):

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+UNSEEN_IMAGE = "[an image that the model cannot see]"
+"""What a model that reads text only is told in the place of a picture."""
+
 
 class Image(Struct, frozen=True):
     """A picture in a message, as its bytes; never fetched from anywhere."""

@@ -10,7 +10,7 @@ from turnlog.domain.ports import JsonGuide
 from turnlog.domain.tools import ToolChoice
 
 DEFAULT_SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=0)
-"""What a request gets that leaves sampling open; its seed is to be drawn."""
+"""The sampling of a request that leaves it open; the seed is drawn when the turn is accepted."""
 
 MAX_OUTPUT_TOKENS = 2**31 - 1
 """The most output tokens a request may ask for (R-017)."""
@@ -25,8 +25,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
     response that is run again. `body_sha256` is the digest of the body, whatever the order of its keys, if an
-    idempotency key came with it. With `new_seed` a drawn seed replaces that of `sampling`. Fields that are
-    None were not given.
+    idempotency key came with it. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that
+    are None were not given.
     """
 
     model: str

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from turnlog.domain.assembler import Assembler, turn_stats
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
+    WIRE_VERSION,
     CacheClass,
     ContentExpired,
     FailureReason,
@@ -15,6 +16,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    Limit,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -129,6 +131,7 @@ class Response(Lifecycle):
                 instance_id=instance_id,
                 boot_id=boot_id,
                 owner=owner,
+                wire_version=WIRE_VERSION,
                 **asdict(request.echoed),
             )
         )
@@ -143,6 +146,7 @@ class Response(Lifecycle):
         engine: EngineInfo,
         prompt: PromptRecord,
         output_budget_tokens: int,
+        output_limit: Limit,
         truncated_messages: int,
         new_id: Callable[[IdKind], str],
     ) -> Events:
@@ -170,6 +174,7 @@ class Response(Lifecycle):
                 tokenizer_fingerprint=engine.tokenizer_fingerprint,
                 prompt=prompt,
                 output_budget_tokens=output_budget_tokens,
+                output_limit=output_limit,
                 truncated_messages=truncated_messages,
             )
         )

@@ -24,6 +24,7 @@ from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
 from turnlog.adapters.mlx.sampling import Processor, penalties, sampler
 from turnlog.adapters.mlx.solo import SoloGenerator
 from turnlog.adapters.mlx.speech import Parse, Speech
+from turnlog.adapters.mlx.tokenbytes import TokenBytes
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.adapters.mlx.turn import BatchedTurn, failed
 from turnlog.domain.ports import Deliver, Submission
@@ -77,7 +78,8 @@ class Batch:
         self._batches = model.batches
         self._dialect = Dialect(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
-        self._logprobs = LogprobReader(model.tokenizer)
+        self._bytes = TokenBytes(model.tokenizer)
+        self._logprobs = LogprobReader(model.tokenizer, self._bytes)
         self._live: dict[int, _Seat] = {}
         self._waiting: set[int] = set()
         self._outbox = Outbox(delivered)
@@ -237,7 +239,9 @@ class Batch:
         assert guide is None or isinstance(guide, MlxGuide)
         begins_with = self._dialect.begins_with(submission.prompt.ids)
         speech = self._speech(submission, guide, begins_with)
-        turn = BatchedTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
+        turn = BatchedTurn(
+            submission, say, speech, self._tokenizer.detokenizer, self._bytes, submitted_s=submitted_s
+        )
         guided = self._guided(submission, guide, begins_with)
         uid = self._insert(submission, turn, guided)
         return uid, _Seat(turn, guided, submission.sampling.top_logprobs)

@@ -91,6 +91,11 @@ class Dialect:
             found[ANSWER].append((self.call_start, CALL))
         if self.call_end:
             found[CALL].append((self.call_end, ANSWER))
+        if self.call_start != DEFAULT_CALL[0]:
+            # A template that refused the conversation was given it with the default way to call.
+            found[ANSWER].append((DEFAULT_CALL[0], CALL))
+            if self.call_end:
+                found[CALL].append((DEFAULT_CALL[1], ANSWER))
         found[ANSWER] += [(marker, ANSWER) for marker in tokenizer.structural_markers]
         return {state: tuple(ways) for state, ways in found.items()}
 

@@ -55,11 +55,8 @@ class PromptRenderer:
             offered = veil.over(functions(tools))
         except RecursionError as error:
             raise InvalidRequestError("Something in this conversation is nested too deeply.") from error
-
-        def rendered(conversation: Sequence[Any], *, asks: bool = True) -> str:
-            return self._template.render(conversation, offered, thinking=thinking, asks=asks)
-
-        pieces = self._splicer.pieces(conversation, recorded or {}, rendered)
+        fitted = self._template.fitted(conversation, offered, thinking=thinking)
+        pieces = self._splicer.pieces(conversation, recorded or {}, fitted)
         return Prompt(tuple(id_ for piece in pieces for id_ in self._ids(piece, veil)))
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:

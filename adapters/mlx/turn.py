@@ -1,5 +1,6 @@
 """One turn while it runs: sampled tokens in, outputs out. What the tokens mean is for `Speech` to say."""
 
+from collections import deque
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
@@ -8,6 +9,7 @@ from msgspec.structs import asdict
 
 from turnlog.adapters.mlx.cache import MlxCache
 from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.tokenbytes import MOST_TOKENS_OF_A_CHARACTER, TokenBytes
 from turnlog.domain.items import Logprob
 from turnlog.domain.ports import (
     Cancelled,
@@ -28,17 +30,27 @@ class BatchedTurn:
     Args:
         speech: a fresh one, for what this turn says.
         detokenizer: a fresh streaming one of `mlx_lm`.
+        token_bytes: those of the same tokenizer.
         submitted_s: when the turn was submitted, on the clock of `perf_counter`.
     """
 
     def __init__(
-        self, submission: Submission, deliver: Deliver, speech: Speech, detokenizer: Any, submitted_s: float
+        self,
+        submission: Submission,
+        deliver: Deliver,
+        speech: Speech,
+        detokenizer: Any,
+        token_bytes: TokenBytes,
+        *,
+        submitted_s: float,
     ) -> None:
         self.turn_id = submission.turn_id
         self.alone = True
         self._deliver = deliver
         self._speech = speech
         self._detokenizer = detokenizer
+        self._bytes = token_bytes
+        self._last_said: deque[int] = deque(maxlen=MOST_TOKENS_OF_A_CHARACTER)
         self._output_ids: list[int] = []
         self._reasoning_tokens = 0
         self._prompt_tokens = len(submission.prompt.ids)
@@ -66,6 +78,7 @@ class BatchedTurn:
             return
         thought = self._speech.thinks
         self._detokenizer.add_token(token)
+        self._last_said.append(token)
         self._say(self._speech.receive(self._detokenizer.last_segment, logprob))
         # The markers around the thinking count as well: the client pays for them with its budget.
         self._reasoning_tokens += thought or self._speech.thinks
@@ -77,7 +90,11 @@ class BatchedTurn:
         next prompt repeats. The cache has read all of that, or all but the last id (decision 0013).
         """
         self._detokenizer.finalize()
-        self._say(self._speech.receive(self._detokenizer.last_segment))
+        rest = self._detokenizer.last_segment
+        if self._bytes.end_within_character(self._last_said):
+            # A character that will not become whole is no text (T2-12).
+            rest = rest.rstrip("\ufffd")
+        self._say(self._speech.receive(rest))
         self._say(self._speech.end())
         self._deliver(
             End(

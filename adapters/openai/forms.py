@@ -59,7 +59,7 @@ OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
 # ── input items ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Part(Struct):
+class Part(Struct, gc=False):
     """A content part. Its `type` says which of the other fields holds the content."""
 
     type: Any = None
@@ -68,7 +68,8 @@ class Part(Struct):
     image_url: Any = None
 
 
-class Item(Struct, kw_only=True):
+# An item holds JSON, which has no cycles; the collector need not look at the thousands of a long request.
+class Item(Struct, kw_only=True, gc=False):
     """An input item of any type. Its names are bounded even where nothing reads them."""
 
     role: LenientName = None
@@ -192,13 +193,7 @@ Tool = FunctionTool | CustomTool | NamespaceTool | HostedTool
 
 _TOOL_CHOICE = Meta(
     extra_json_schema={
-        "properties": {
-            "type": {"type": "string"},
-            "name": {"type": "string"},
-            "namespace": {"type": "string"},
-            "mode": {"enum": ["auto", "required"]},
-            "tools": {"type": "array", "items": {"type": "object"}, "maxItems": "tools"},
-        },
+        "properties": {"type": {"type": "string"}, "name": {"type": "string"}, "tools": {"type": "array"}},
         "required": ["type"],
     }
 )

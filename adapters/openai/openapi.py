@@ -27,6 +27,7 @@ REFUSALS = {
     405: "The route has no such method.",
     408: "The request did not come in time.",
     413: "The body is too large.",
+    414: "The target is too long.",
     415: "The body is no JSON, or compressed in a way that is not read here.",
     422: "The idempotency key came with another body before.",
     426: "Not supported.",
@@ -37,9 +38,9 @@ REFUSALS = {
     504: "The engine took too long.",
 }
 
-_TURN = (400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
+_TURN = (400, 401, 403, 404, 408, 413, 414, 415, 429, 431, 500, 503, 504)
 _CHANGE = _TURN[:-1]
-_READ = (400, 401, 403, 404, 408, 429, 431, 500, 503)
+_READ = (400, 401, 403, 404, 408, 414, 429, 431, 500, 503)
 
 _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 
@@ -73,12 +74,12 @@ def _numbered(schema: Any, limits: RequestLimits) -> Any:
         return [_numbered(each, limits) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    numbers = {
-        keyword: getattr(limits, name)
-        for keyword in ("maxLength", "maxItems")
-        if isinstance(name := schema.get(keyword), str)
+    return {
+        key: getattr(limits, each)
+        if key in ("maxLength", "maxItems") and isinstance(each, str)
+        else _numbered(each, limits)
+        for key, each in schema.items()
     }
-    return {key: _numbered(each, limits) for key, each in schema.items()} | numbers
 
 
 # ── operations ────────────────────────────────────────────────────────────────────────────────────
@@ -141,10 +142,6 @@ def _count(name: str, *, least: int = 0, most: int = 10**18 - 1) -> Json:
     return _query(name, type="integer", minimum=least, maximum=most)
 
 
-def _words(name: str, words: Any) -> Json:
-    return _query(name, enum=list(words))
-
-
 _STRING = {"type": "string"}
 _NULLABLE = {"type": ["string", "null"]}
 _ID = _path("response_id")
@@ -158,15 +155,15 @@ _IDEMPOTENCY_KEY: Json = {
 _CONDITIONS = (
     _query("since"),
     _query("until"),
-    _words("state", (status.value for status in Status)),
-    _words("status", get_args(ApiStatus)),
-    _words("reason", get_args(FailureReason)),
+    _query("state", enum=[status.value for status in Status]),
+    _query("status", enum=list(get_args(ApiStatus))),
+    _query("reason", enum=list(get_args(FailureReason))),
     *map(_query, ("model", "owner", "chain", "replay_of", "tool")),
     _count("min_latency_ms"),
     _count("min_tokens"),
     _query("q", type="string", minLength=MIN_QUERY_CHARACTERS),
     _query("metadata.KEY") | {"description": "For any KEY of the metadata: its value."},
-    _words("order", get_args(Order)),
+    _query("order", enum=list(get_args(Order))),
     _query("after"),
     _count("limit", least=1, most=MAX_LIMIT),
 )
@@ -185,7 +182,6 @@ _REPLAY = _operation(
 )
 _READY = _operation("Whether the server can take turns, and why not", "Ready")
 _READY["responses"]["503"] = {"description": "It cannot.", "content": _content({"application/json": "Ready"})}
-_SERVICE = _operation("What answers here", "Service")
 
 _PATHS: Json = {
     "/v1/responses/{response_id}": _get(
@@ -199,7 +195,9 @@ _PATHS: Json = {
     "/v1/responses/{response_id}/events": _get("Its stored events", "List", _ID),
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
     "/v1/audit/responses": _get("Find responses", "Page", *_CONDITIONS),
-    "/v1/audit/responses/{response_id}": _get("A turn", "AuditTurn", _ID, _words("include", ["prompt_ids"])),
+    "/v1/audit/responses/{response_id}": _get(
+        "A turn", "AuditTurn", _ID, _query("include", enum=["prompt_ids"])
+    ),
     "/v1/audit/responses/{response_id}/events": _get(
         "Its stored events, with the time since the first", "List", _ID
     ),
@@ -226,7 +224,7 @@ _PATHS: Json = {
     "/v1/health": _get("The same", "Status"),
     "/health/ready": {"get": _READY},
     "/": {
-        "get": _SERVICE,
+        "get": _operation("What answers here", "Service"),
         "head": {"summary": "The same", "responses": {"200": {"description": "turnlog"}, **_refused(_READ)}},
     },
     "/openapi.json": _get("This document", "Document"),

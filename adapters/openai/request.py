@@ -22,6 +22,7 @@ from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limi
 from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
+from turnlog.domain.characters import has_surrogates, whole_json
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
@@ -46,11 +47,22 @@ def decode_request(
     """
     check_json(body, limits)
     try:
-        # Strict: NaN, Infinity and broken UTF-8 are refused (R-002).
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        given = _decoded(body)
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
     return read_request(given, headers, limits)
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON of a body. Strict: NaN, Infinity and broken UTF-8 are refused (R-002)."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        # Agents cut texts in the midst of a surrogate pair, and send the half again with every turn (T2-10).
+        text = body.decode()
+        if not has_surrogates(text):
+            raise
+        return msgspec.json.decode(whole_json(text))
 
 
 def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:

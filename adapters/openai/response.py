@@ -27,7 +27,11 @@ _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 def response_object(response: Response) -> Json:
     """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
     output = [item_object(item) for item in response.items]
-    return _object(response.created, response.ended, api_status(response), output)
+    told = _object(response.created, response.ended, api_status(response), output)
+    details, started = told["incomplete_details"], response.started
+    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
+        details["limit"] = started.output_limit
+    return told
 
 
 def opening_object(created: ResponseCreated) -> Json:
@@ -119,14 +123,21 @@ def text_part(text: str, logprobs: Iterable[Logprob] = ()) -> Json:
 def logprob_objects(logprobs: Iterable[Logprob]) -> list[Json]:
     """Log probabilities of tokens, each with the likeliest tokens in its place."""
     return [
-        _token(each.token, each.logprob)
-        | {"top_logprobs": [_token(token, logprob) for token, logprob in each.top]}
+        _token(each.token, each.logprob, each.raw)
+        | {
+            "top_logprobs": [
+                _token(token, logprob, raw)
+                for (token, logprob), raw in zip(
+                    each.top, each.top_raw or (b"",) * len(each.top), strict=True
+                )
+            ]
+        }
         for each in logprobs
     ]
 
 
-def _token(token: str, logprob: float) -> Json:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+def _token(token: str, logprob: float, raw: bytes) -> Json:
+    return {"token": token, "logprob": logprob, "bytes": list(raw or token.encode())}
 
 
 def summary_part(text: str) -> Json:

@@ -1,6 +1,5 @@
 """`turnlog models`: what a running server has in memory, and changes to it; and fetching a model."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -11,11 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
-from turnlog.app.cli.options import database, db_option, json_option
-from turnlog.app.cli.printing import plain_table
+from turnlog.app.cli.options import database, db_option, json_option, settings
+from turnlog.app.cli.printing import duration, plain_table, printable
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
-from turnlog.app.settings import load_settings
 
 Json = dict[str, Any]
 
@@ -68,12 +66,28 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
     _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
 
+@models.command("loads")
+@db_option
+@json_option
+def list_loads(db: str | None, *, as_json: bool) -> None:
+    """List the latest loads: who wanted each, how long it took, why it failed."""
+    with _server(db) as server:
+        entries = server.get("/v1/models")["data"]
+    loads = sorted(
+        (load for entry in entries for load in entry["loads"]), key=lambda load: load["started_ms"]
+    )
+    if as_json or _before_the_subcommand("as_json"):
+        print_json(*loads)
+    else:
+        out.print(load_table(loads))
+
+
 @models.command("pull")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def pull_model(name: str) -> None:
     """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
-        folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
+        folder = pull_default_model(settings().cache, progress)
     out.print(f"{name} is in {folder}")
 
 
@@ -119,13 +133,38 @@ def model_table(entries: list[Json]) -> Table:
             escape(", ".join(entry["aliases"])),
             size(entry["weight_bytes"]),
             str(entry["active_turns"]),
-            str(entry["queued_turns"]),
+            _waiting(entry),
             str(entry["process_id"] or ""),
             size(entry["memory_bytes"]) if entry["process_id"] else "",
             str(entry["restarts"] or ""),
             escape(_last_crash(entry)),
         )
     return table
+
+
+def load_table(loads: list[Json]) -> Table:
+    """Loads as a table, the oldest first."""
+    table = plain_table()
+    for title in ("began", "model", "for"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("took", no_wrap=True, justify="right")
+    table.add_column("failed")
+    for load in loads:
+        began = datetime.fromtimestamp(load["started_ms"] / 1000, UTC)
+        table.add_row(
+            f"{began:%Y-%m-%d %H:%M:%SZ}",
+            escape(load["model"]),
+            load["label"],
+            duration(load["ended_ms"] - load["started_ms"]),
+            escape(printable(load["error"] or "")),
+        )
+    return table
+
+
+def _waiting(entry: Json) -> str:
+    """How many wait, and how many may."""
+    limit = entry["queue_limit"]
+    return str(entry["queued_turns"]) if limit is None else f"{entry['queued_turns']}/{limit}"
 
 
 def _last_crash(entry: Json) -> str:

@@ -16,7 +16,7 @@ from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
 from turnlog.app.server.server import check_exposure, open_socket, serve, url
-from turnlog.app.settings import Settings, load_settings
+from turnlog.app.settings import Settings, ignored_variables, load_settings
 
 log = logging.getLogger("turnlog")
 
@@ -28,6 +28,9 @@ log = logging.getLogger("turnlog")
 @click.option(
     "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
 )
+@click.option(
+    "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
+)
 @click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:
@@ -35,6 +38,8 @@ def serve_command(**options: Any) -> None:
     with refusing():
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level)
+        for sentence in ignored_variables(os.environ):
+            log.warning("%s", sentence)
         with open_socket(settings.host, settings.port) as listener:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:

@@ -1,6 +1,7 @@
 """The models of a server: declared by name, loaded at the first request, swapped and unloaded at run time."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,11 +13,13 @@ from typing import Literal
 from msgspec import Struct
 
 from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
+from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
 from turnlog.app.models.lane import Lane, Yielding
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
 from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
@@ -29,6 +32,8 @@ from turnlog.domain.errors import (
 )
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
+log = logging.getLogger("turnlog")
+
 State = Literal["declared", "loading", "resident"]
 
 
@@ -37,7 +42,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
 
     `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
     processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
-    loaded until an operator does it.
+    loaded until an operator does it. `permits` of the `queued_turns` are admitted and not in the queue yet;
+    `queue_limit` is how many may wait, None for any number. `loads` are the latest loads under this name.
     """
 
     name: str
@@ -54,6 +60,9 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     last_crash: LastCrash | None = None
     unavailable: str | None = None
+    permits: int = 0
+    queue_limit: int | None = None
+    loads: tuple[LoadRecord, ...] = ()
 
 
 class Models:
@@ -62,6 +71,9 @@ class Models:
     Args:
         declared: what can be served, by name; names of equal sources share one model.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
+        max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
+        spread: -1 to 1, another for each refusal (`retry_after_s`).
+        default: the declared model that answers requests for a name that is not declared (R-059).
         wait_s: how long a load waits for memory.
     """
 
@@ -70,20 +82,27 @@ class Models:
         declared: Mapping[str, ModelSource],
         *,
         max_waiting: int | None,
+        max_waiting_bytes: int | None = None,
+        spread: Callable[[], float] = lambda: 0.0,
+        default: str | None = None,
         memory: Memory,
         wait_s: float,
         idle: Suspends,
         clock: Clock,
     ) -> None:
         self._declared = dict(declared)
+        self._default = default
         self._means = dict(declared)
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
         self._asking: Counter[str] = Counter()
         self._swaps: Counter[ModelSource] = Counter()
-        self._cold = ColdAdmissions(max_waiting)
-        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting))
+        self._max_waiting = max_waiting
+        self._spread = spread
+        self._cold = ColdAdmissions(max_waiting, spread)
+        self._backlog = Backlog(max_waiting_bytes, self.retry_after_s)
+        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting, spread))
         self.memory = memory
         self.gate = Gate()
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
@@ -95,6 +114,18 @@ class Models:
         memory.count_held(self._held_bytes)
 
     # ── what a request does ──
+
+    def resolve(self, name: str) -> str:
+        """The model that answers a request for `name`: the one of that name, or the default if there is none.
+
+        Raises:
+            ModelNotFoundError: it is not declared, and there is no default.
+        """
+        if name not in self._declared and self._default is not None:
+            log.info("[models] a model that is not served was asked for; %s answers", self._default)
+            return self._default
+        self._require(name)
+        return name
 
     def admit(self, name: str, *, yields: bool = False) -> Entry:
         """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
@@ -111,7 +142,8 @@ class Models:
         admission: Admission = Yielding()
         if not yields:
             admission = binding.lane.permit() if binding else self._cold.admit(name)
-        return Entry(admission, partial(self._lease, name), self.memory.look_again)
+        backlog = Backlog(None, self.retry_after_s) if yields else self._backlog
+        return Entry(admission, partial(self._lease, name), self.memory.look_again, backlog)
 
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
@@ -142,6 +174,7 @@ class Models:
         lease, held = entry.lease, list[Leavable]()
         try:
             held.append(await entered(partial(lease.lane.place, entry.permit)))
+            entry.weigh(0)
             if not lease.holds:
                 raise BindingChangedError(lease.name, "while the request was queued")
             held.append(await entered(self.gate.read))
@@ -150,10 +183,23 @@ class Models:
             held.append(claim)
             # Last: nothing comes between this and the engine.
             await self.supervisor.until_up(lease.binding)
-            yield claim
+            began_ms = self._clock.now_ms()
+            try:
+                yield claim
+            finally:
+                lease.lane.pace.note((self._clock.now_ms() - began_ms) / 1000)
         finally:
             for each in reversed(held):
                 each.leave()
+
+    def retry_after_s(self, waiting: int | None = None) -> int:
+        """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38).
+
+        By the slowest of the models in memory, as it is not known for which of them there will be room first.
+        """
+        lanes = [binding.lane for binding in self.resident()]
+        guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
+        return max((lane.retry_after_s(waiting) for lane in lanes), default=guess_s)
 
     async def _running_memory(self, kv_bytes: int) -> Claim:
         try:
@@ -218,6 +264,9 @@ class Models:
             restarts=crashes.total,
             last_crash=crashes.last,
             unavailable=self.supervisor.given_up(source),
+            permits=counts.permits if counts else self._cold.count(name),
+            queue_limit=self._max_waiting,
+            loads=tuple(record for record in self._loading.records if record.model == name),
         )
 
     async def load(self, name: str) -> ModelEntry:

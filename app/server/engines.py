@@ -37,6 +37,8 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
         SettingsError: the settings contradict each other, or a model is larger than the memory budget.
     """
     sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress)
+    if settings.default is not None and settings.default not in sources:
+        raise SettingsError(f"--default is '{settings.default}', but the models are {', '.join(sources)}")
     budget_bytes = memory_budget_bytes(settings)
     for name, source in sources.items():
         if source.weight_bytes > budget_bytes:

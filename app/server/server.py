@@ -7,11 +7,13 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 import uvicorn
 
 from turnlog.adapters.keys import KeyFile
-from turnlog.adapters.uvicorn import ConnectionLimits, within
+from turnlog.adapters.system import allow_open_files
+from turnlog.adapters.uvicorn import SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
 from turnlog.app.operations.logs import log_loop_failure
@@ -25,6 +27,9 @@ log = logging.getLogger("turnlog")
 
 BACKLOG = 2048
 """Connections that may wait to be accepted; the system has a bound of its own."""
+
+OTHER_FILES = 256
+"""Files that a server has open beside its connections: models while they are read, and the store."""
 
 THREADS = 128
 """Most of them wait for a text process: a model whose prompts take long must not take those of others."""
@@ -114,6 +119,9 @@ async def serve(
             watch_loop(service.metrics.loop_lagged),
         ):
             resources.callback(asyncio.create_task(beside).cancel)
+        _allow_connections(settings)
+        # What strangers send that is no HTTP has lines of ours.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
             make_application(service, settings),
             http=within(connection_limits(settings)),
@@ -137,6 +145,18 @@ async def serve(
         await server.serve(sockets=[listener])
 
 
+def _allow_connections(settings: Settings) -> None:
+    """Have the system let this process open as many connections as the settings do."""
+    wanted = settings.max_connections + SURPLUS + OTHER_FILES
+    if (allowed := allow_open_files(wanted)) < wanted:
+        log.warning(
+            "The system lets this process have %d files open; %d connections need %d (ulimit -n)",
+            allowed,
+            settings.max_connections,
+            wanted,
+        )
+
+
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """What a connection may cost."""
     return ConnectionLimits(
@@ -149,7 +169,11 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 class TurnlogServer(uvicorn.Server):
-    """A uvicorn server that ends the running turns before their connections, and exits with code 0."""
+    """A uvicorn server that ends the running turns before their connections, and exits with code 0.
+
+    The first signal lets them end by themselves for `grace_s`, the second ends them at once, the third does
+    not wait for their readers either.
+    """
 
     def __init__(
         self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
@@ -158,6 +182,7 @@ class TurnlogServer(uvicorn.Server):
         self._turns = turns
         self._ready = ready
         self._grace_s = grace_s
+        self._hurried = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer."""
@@ -165,9 +190,30 @@ class TurnlogServer(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let every stream have its terminal frame, then close the connections (R-393)."""
+        """Let every stream have its terminal frame, then close the connections (R-393).
+
+        Meanwhile requests are still answered: new turns by 503, and readiness says why.
+        """
+        await self._drain()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
+
+    async def _drain(self) -> None:
+        if running := self._turns.running:
+            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
+        first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
+        await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in first:
+            each.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop."""
+        if not self.should_exit:
+            self.should_exit = True
+        elif not self._hurried.is_set():
+            self._hurried.set()
+        else:
+            self.force_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

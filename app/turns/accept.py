@@ -33,6 +33,9 @@ from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
+_TOKEN_BYTES = 36
+"""What a token id of a prompt takes: an integer and a reference to it."""
+
 
 class Turns:
     """Begins turns and sees each through to its last event.
@@ -80,11 +83,12 @@ class Turns:
         self._shutting_down = False
 
     async def begin(
-        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
+        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, size_bytes: int = 0, yields: bool = False
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
         Args:
+            size_bytes: how long the request was as it was sent.
             yields: whether it lets all other turns of its model go first.
 
         Raises:
@@ -92,14 +96,19 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
+        if request.replay_of is None:  # a replay is on the model that it names, or on none
+            request = replace(request, model=self._models.resolve(request.model))
         entry = self._models.admit(request.model, yields=yields)
         try:
-            return await self._begin(request, owner, entry, asked_ms)
+            entry.weigh(size_bytes)
+            return await self._begin(request, owner, entry, asked_ms, size_bytes)
         except BaseException:
             entry.release()
             raise
 
-    async def _begin(self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int) -> LiveTurn:
+    async def _begin(
+        self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int, size_bytes: int
+    ) -> LiveTurn:
         """The rest of `begin`; the entry is the turn's when this returns."""
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
@@ -123,6 +132,7 @@ class Turns:
         )
         self._models.check_prompt(lease, plan.record.digest)
         self._refuse_if_shutting_down()
+        entry.weigh(size_bytes + len(plan.prompt.ids) * _TOKEN_BYTES)
         session = self._sessions.open(
             scope,
             previous_response_id=request.previous_response_id,
@@ -151,6 +161,22 @@ class Turns:
             instance_id=lease.instance_id,
             fingerprint=lease.engine.info.model_fingerprint,
         )
+
+    @property
+    def running(self) -> int:
+        """How many turns were accepted and have not ended."""
+        return len(self._tasks)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether new turns are refused for good."""
+        return self._shutting_down
+
+    async def drain(self) -> None:
+        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        self._shutting_down = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""

@@ -21,7 +21,8 @@ from turnlog.domain.conversation import (
     replay,
     token_log,
 )
-from turnlog.domain.errors import ContextLengthError, InvalidRequestError
+from turnlog.domain.errors import ContextLengthError, InvalidRequestError, SchemaTooComplexError
+from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
 from turnlog.domain.messages import Message
@@ -33,6 +34,9 @@ from turnlog.domain.tools import Toolbox
 from turnlog.domain.truncation import shorter_histories
 
 log = logging.getLogger("turnlog")
+
+MOST_KEPT_TOKENS = 4_096
+"""The most that is kept for an answer whose length the request leaves open."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -48,6 +52,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     record: PromptRecord
     truncated_messages: int
     output_budget_tokens: int
+    output_limit: Limit
     toolbox: Toolbox
     parallel_calls: bool
     guide: CompiledGuide | None
@@ -84,9 +89,9 @@ def make_plan(
     messages = canonical_history(conversation(instructions, chain, own))
     told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(told, warm_answers), messages)
-    prompt, truncated = _fitting_prompt(
-        engine, messages, recorded, toolbox, request, window_tokens=window_tokens
-    )
+    window = _Window(window_tokens, request)
+    prompt, truncated = _fitting_prompt(engine, messages, recorded, toolbox, request, window=window)
+    budget_tokens, limit = window.budget(prompt)
     return Plan(
         instructions=instructions,
         own=own,
@@ -94,7 +99,8 @@ def make_plan(
         answers=answers_among(messages, recorded),
         record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
         truncated_messages=truncated,
-        output_budget_tokens=_budget(window_tokens, len(prompt.ids), request.max_output_tokens),
+        output_budget_tokens=budget_tokens,
+        output_limit=limit,
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,
         guide=guide,
@@ -112,7 +118,8 @@ def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolb
             return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
         param = "tools" if toolbox.forced else "text.format"
-        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+        code = error.code if isinstance(error, SchemaTooComplexError) else "invalid_schema"
+        raise InvalidRequestError(error.message, param=param, code=code) from error
     return None
 
 
@@ -123,12 +130,15 @@ def _fitting_prompt(
     toolbox: Toolbox,
     request: TurnRequest,
     *,
-    window_tokens: int | None,
+    window: "_Window",
 ) -> tuple[Prompt, int]:
     """The prompt, and how many of the oldest messages had to be left out of it.
 
     Args:
         recorded: the ids of answers, by the index of their message.
+
+    Raises:
+        ContextLengthError: it leaves no room for an answer, however short it is made.
     """
     leading = sum(message.role == "system" for message in messages[:1])
 
@@ -137,30 +147,56 @@ def _fitting_prompt(
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
         return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
 
-    def fits(prompt: Prompt) -> bool:
-        return window_tokens is None or len(prompt.ids) < window_tokens
+    prompt, left_out = render(messages), 0
+    if request.truncation == "auto" and not window.fits(prompt):
+        candidates = shorter_histories(messages)
+        index = bisect_left(candidates, 1, key=lambda each: int(window.fits(render(each))))
+        longest = candidates[min(index, len(candidates) - 1)]
+        prompt, left_out = render(longest), len(messages) - len(longest)
+    if not window.fits(prompt):
+        raise window.refusal(prompt, fixed=render([*messages[:leading], Message("user", "")]))
+    return prompt, left_out
 
-    prompt = render(messages)
-    if request.truncation == "disabled" or fits(prompt):
-        return prompt, 0
-    candidates = shorter_histories(messages)
-    index = bisect_left(candidates, 1, key=lambda each: int(fits(render(each))))
-    shortest = candidates[min(index, len(candidates) - 1)]
-    return render(shortest), len(messages) - len(shortest)
 
+class _Window:
+    """What the model's context window leaves for a prompt and its answer.
 
-def _budget(window_tokens: int | None, prompt_tokens: int, asked: int | None) -> int:
-    """Output tokens the turn may have: what was asked for, as far as the window goes.
+    With `truncation: auto` there is room for the answer that is asked for, or else for one of a quarter of
+    the window and 4,096 tokens at most (T2-06). Otherwise, one token is room enough (R-237, D-34).
 
-    Raises:
-        ContextLengthError: the prompt leaves no room for an answer (R-237, R-240, D-34).
+    Args:
+        tokens: how many there may be together; None if that is not known.
     """
-    budget = asked or ENGINE_OUTPUT_TOKENS
-    if window_tokens is None:
-        return budget
-    if prompt_tokens >= window_tokens:
-        raise ContextLengthError(prompt_tokens, window_tokens)
-    return min(budget, window_tokens - prompt_tokens)
+
+    def __init__(self, tokens: int | None, request: TurnRequest) -> None:
+        self._tokens = tokens
+        self._asked_tokens = request.max_output_tokens
+        self._room_tokens = 1
+        if request.truncation == "auto" and tokens is not None:
+            default_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
+            self._room_tokens = request.max_output_tokens or default_tokens
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether the prompt leaves room for an answer."""
+        return self._tokens is None or len(prompt.ids) + self._room_tokens <= self._tokens
+
+    def budget(self, prompt: Prompt) -> tuple[int, Limit]:
+        """Output tokens the turn may have, and what they are limited by."""
+        budget = self._asked_tokens or ENGINE_OUTPUT_TOKENS
+        if self._tokens is None or budget <= self._tokens - len(prompt.ids):
+            return budget, "max_output_tokens"
+        return self._tokens - len(prompt.ids), "context_window"
+
+    def refusal(self, prompt: Prompt, *, fixed: Prompt) -> ContextLengthError:
+        """Says by how much the prompt is too long.
+
+        Args:
+            fixed: the prompt without the conversation.
+        """
+        assert self._tokens is not None
+        return ContextLengthError(
+            len(prompt.ids), self._tokens, fixed_tokens=len(fixed.ids), room_tokens=self._room_tokens
+        )
 
 
 def _read_and_written(chain: Chain) -> TokenIds:

@@ -167,6 +167,7 @@ class TurnRun:
             engine=engine.info,
             prompt=plan.record,
             output_budget_tokens=plan.output_budget_tokens,
+            output_limit=plan.output_limit,
             truncated_messages=plan.truncated_messages,
             new_id=self._ids.new_id,
         )

@@ -17,6 +17,7 @@ from tests.domain.stories import (
     start,
 )
 from turnlog.domain.events import (
+    WIRE_VERSION,
     ContentExpired,
     ItemClosed,
     ItemExtended,
@@ -66,7 +67,9 @@ def test_a_request_creates_a_response_that_waits_for_its_lane() -> None:
         boot_id="boot",
     )
 
-    assert response.created == replace(CREATED, instructions="be kind", metadata={"a": "b"})
+    assert response.created == replace(
+        CREATED, instructions="be kind", metadata={"a": "b"}, wire_version=WIRE_VERSION
+    )
 
 
 def test_a_created_response_starts_once() -> None:

@@ -58,12 +58,6 @@ def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: Jso
         ("stop", ["a"] * 17, "stop"),
         ("stop", {"a": 1}, "stop"),
         ("truncation", "some", "truncation"),
-        ("top_logprobs", 21, "top_logprobs"),
-        ("top_k", 1.5, "top_k"),
-        ("min_p", 2, "min_p"),
-        ("presence_penalty", 3, "presence_penalty"),
-        ("frequency_penalty", -3, "frequency_penalty"),
-        ("repetition_penalty", 0, "repetition_penalty"),
     ],
 )
 def test_an_option_of_another_form_is_refused_by_name(field: str, value: Any, param: str) -> None:
