@@ -127,6 +127,7 @@ class Response(Lifecycle):
                 store=request.store,
                 expires_at=expires_at,
                 retry_keys=request.retry_keys,
+                body_sha256=request.body_sha256,
                 replay_of=request.replay_of,
                 instance_id=instance_id,
                 boot_id=boot_id,

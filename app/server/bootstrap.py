@@ -32,6 +32,7 @@ from turnlog.app.settings import Settings, idle_delay_s, most_waiting, most_wait
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
@@ -84,6 +85,7 @@ def assemble(
         sessions=sessions,
         observer=Observer(metrics, idle),
         strict=settings.durability == "strict",
+        idempotency_grace_s=settings.idempotency_grace_s,
     )
     return Service(
         models=models,
@@ -91,6 +93,7 @@ def assemble(
         metrics=metrics,
         turns=turns,
         retrieval=retrieval,
+        idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=Audit(reader, retrieval, clock),
         health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,

@@ -43,6 +43,7 @@ class Turns:
     Args:
         new_framer: makes the framer of one stream.
         boot_id: names this process, so that a chain knows which one made it (R-143).
+        idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Turns:
         sessions: Sessions,
         observer: TurnObserver,
         strict: bool,
+        idempotency_grace_s: float,
     ) -> None:
         self._models = models
         self.chains = chains
@@ -76,6 +78,7 @@ class Turns:
         self._sessions = sessions
         self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
         self._strict = strict
+        self._idempotency_grace_s = idempotency_grace_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
 
@@ -228,6 +231,8 @@ class Turns:
         )
         turn = strict or LiveTurn(response, self._new_framer())
         turn.cache_class = session.cache_class
+        if created.idempotency_key:
+            turn.grace_s = self._idempotency_grace_s
         # A turn that is not to be stored leaves no event, only what its readers read (D-30).
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
