@@ -38,12 +38,14 @@ LONG_S = 0.5
 class TextServer:
     """Renders, encodes and compiles with the tokenizer and the chat template in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, memory_bytes: int) -> None:
         from turnlog.adapters.mlx.dialect import Dialect
         from turnlog.adapters.mlx.guide import GuideCompiler
         from turnlog.adapters.mlx.model import load_tokenizer_of
         from turnlog.adapters.mlx.prompt import PromptRenderer
 
+        # Before the template is compiled and tried out: it is not ours.
+        _bound_memory(memory_bytes)
         tokenizer = load_tokenizer_of(folder)
         dialect = Dialect(tokenizer)
         self._renderer = PromptRenderer(tokenizer, dialect)
@@ -80,13 +82,15 @@ def main() -> None:
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
     try:
-        server = TextServer(Path(first.folder))
+        server = TextServer(Path(first.folder), first.memory_bytes)
     except EngineError as error:
         channel.send(Broke(error.message))
         return
+    except MemoryError:
+        channel.send(Broke(f"The tokenizer and chat template in {first.folder} take too much memory."))
+        return
     from turnlog.adapters.mlx.runtime import release_memory
 
-    _bound_memory(first.memory_bytes)
     channel.send(Ready())
     while True:
         request = channel.receive()
