@@ -266,25 +266,28 @@ class ContextLengthError(InvalidRequestError):
 
 
 class TemplateTimeoutError(InvalidRequestError):
-    """The conversation was not rendered and encoded in the time there is for it."""
+    """The conversation was not rendered and encoded in the time, or the memory, there is for it."""
 
     code = "template_timeout"
     param = "input"
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The conversation was not rendered and encoded within {limit_s:g} s. Send less, or use a model "
-            "with a simpler chat template."
+            f"The conversation was not rendered and encoded within {limit_s:g} s and the memory there is for "
+            "it. Send less, or use a model with a simpler chat template."
         )
 
 
 class SchemaTooComplexError(InvalidRequestError):
-    """A schema was not compiled in the time there is for it."""
+    """A schema was not compiled in the time, or the memory, there is for it."""
 
     code = "schema_too_complex"
 
     def __init__(self, limit_s: float) -> None:
-        super().__init__(f"The schema was not compiled within {limit_s:g} s. Use a simpler one.")
+        super().__init__(
+            f"The schema was not compiled within {limit_s:g} s and the memory there is for it. "
+            "Use a simpler one."
+        )
 
 
 class PromptCrashedEngineError(InvalidRequestError):
@@ -297,17 +300,6 @@ class PromptCrashedEngineError(InvalidRequestError):
         super().__init__(
             f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
             "another one, or wait."
-        )
-
-
-class TextProcessError(UnavailableError):
-    """The process that renders and encodes prompts died twice over one request."""
-
-    code = "engine_crashed"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The process that renders prompts died while it worked on this request. Retry later."
         )
 
 

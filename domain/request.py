@@ -3,7 +3,9 @@
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults
 from turnlog.domain.events import Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.ports import JsonGuide
@@ -25,7 +27,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
     response that is run again. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that
-    are None were not given.
+    are `left_open` take the model's defaults, and are `defaulted` then; those that are None were not given.
     """
 
     model: str
@@ -38,6 +40,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     sampling: Sampling = DEFAULT_SAMPLING
     new_seed: bool = True
+    left_open: frozenset[str] = DEFAULTABLE
+    defaulted: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
     tool_choice: Any = "auto"
     choice: ToolChoice = ToolChoice()
@@ -53,11 +57,27 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     retry_keys: dict[str, str] = {}
     replay_of: str | None = None
 
+    def with_defaults(self, defaults: ModelDefaults) -> "TurnRequest":
+        """The same request with the defaults for what it leaves open (R-103, R-177)."""
+        values = {name: value for name, value in defaults.given().items() if name in self.left_open}
+        # Only what is changed: the log leaves out a default by its identity, which an equal float has not.
+        changed = {
+            name: value
+            for name, value in values.items()
+            if name != "max_output_tokens" and value != getattr(self.sampling, name)
+        }
+        return replace(
+            self,
+            sampling=replace(self.sampling, **changed),
+            max_output_tokens=values.get("max_output_tokens", self.max_output_tokens),
+            left_open=self.left_open - values.keys(),
+            defaulted=(*self.defaulted, *values),
+        )
+
     @property
-    def thinking(self) -> bool | None:
-        """Whether the model shall think first; None leaves it to its template (R-239)."""
-        effort = (self.reasoning or {}).get("effort")
-        return None if effort is None else effort not in ("none", "minimal", "low")
+    def effort(self) -> str | None:
+        """How much the model shall think first; None leaves it to its template."""
+        return (self.reasoning or {}).get("effort")
 
     @property
     def json_format(self) -> JsonGuide | None:

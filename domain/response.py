@@ -120,6 +120,7 @@ class Response(Lifecycle):
                 text=request.text,
                 reasoning=request.reasoning,
                 truncation=request.truncation,
+                defaulted=request.defaulted,
                 prompt_cache_key=request.prompt_cache_key,
                 cache_salt=request.cache_salt,
                 metadata=request.metadata,

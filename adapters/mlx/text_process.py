@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from time import perf_counter
 
 from turnlog.adapters.engine_process.channel import Channel
 from turnlog.adapters.engine_process.messages import (
@@ -19,10 +20,10 @@ from turnlog.adapters.engine_process.messages import (
     Decoded,
     FromText,
     LoadTokenizer,
-    Packed,
     Ready,
     Refused,
     Render,
+    Rendered,
     ToText,
 )
 from turnlog.adapters.mlx.hosted import connected
@@ -30,16 +31,21 @@ from turnlog.domain import tokens
 from turnlog.domain.errors import EngineError, InvalidRequestError
 from turnlog.domain.ports import CallGuide, JsonGuide
 
+LONG_S = 0.5
+"""A request that takes longer leaves a lot of freed memory behind."""
+
 
 class TextServer:
     """Renders, encodes and compiles with the tokenizer and the chat template in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, memory_bytes: int) -> None:
         from turnlog.adapters.mlx.dialect import Dialect
         from turnlog.adapters.mlx.guide import GuideCompiler
         from turnlog.adapters.mlx.model import load_tokenizer_of
         from turnlog.adapters.mlx.prompt import PromptRenderer
 
+        # Before the template is compiled and tried out: it is not ours.
+        _bound_memory(memory_bytes)
         tokenizer = load_tokenizer_of(folder)
         dialect = Dialect(tokenizer)
         self._renderer = PromptRenderer(tokenizer, dialect)
@@ -56,10 +62,10 @@ class TextServer:
 
     def _answer(self, request: ToText) -> FromText:
         match request:
-            case Render(messages=messages, tools=tools, thinking=thinking, recorded=recorded):
+            case Render(messages=messages, tools=tools, effort=effort, recorded=recorded):
                 ids = {index: tokens.unpack(packed) for index, packed in recorded.items()}
-                prompt = self._renderer.render(messages, tools=tools, thinking=thinking, recorded=ids)
-                return Packed(tokens.pack(prompt.ids))
+                prompt = self._renderer.render(messages, tools=tools, effort=effort, recorded=ids)
+                return Rendered(tokens.pack(prompt.ids), prompt.effort)
             case Decode(ids=packed):
                 return Decoded(self._renderer.spell(tokens.unpack(packed)))
             case CompileJson(schema=schema, tools=tools, many=many):
@@ -76,14 +82,22 @@ def main() -> None:
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
     try:
-        server = TextServer(Path(first.folder))
+        server = TextServer(Path(first.folder), first.memory_bytes)
     except EngineError as error:
         channel.send(Broke(error.message))
         return
-    _bound_memory(first.memory_bytes)
+    except MemoryError:
+        channel.send(Broke(f"The tokenizer and chat template in {first.folder} take too much memory."))
+        return
+    from turnlog.adapters.mlx.runtime import release_memory
+
     channel.send(Ready())
     while True:
-        channel.send(server.answer(channel.receive()))
+        request = channel.receive()
+        began_s = perf_counter()
+        channel.send(server.answer(request))
+        if perf_counter() - began_s > LONG_S:
+            release_memory()
 
 
 def _bound_memory(more_bytes: int) -> None:

@@ -22,6 +22,7 @@ from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
 from turnlog.domain.characters import has_surrogates, whole_json
+from turnlog.domain.defaults import DEFAULTABLE
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import Echoed, Sampling
 from turnlog.domain.inputs import Piece
@@ -87,6 +88,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         max_output_tokens=body.max_output_tokens,
         sampling=_sampling(body),
         new_seed=body.seed is None,
+        left_open=frozenset(name for name in DEFAULTABLE if getattr(body, name) is None),
         tools=tools,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         choice=read_choice(body.tool_choice, tools),

@@ -124,7 +124,8 @@ def model_table(entries: list[Json]) -> Table:
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting", "process", "memory", "restarts"):
         table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("last crash")
+    for title in ("defaults", "last crash"):
+        table.add_column(title)
     for entry in entries:
         state = entry["state"]
         table.add_row(
@@ -137,6 +138,7 @@ def model_table(entries: list[Json]) -> Table:
             str(entry["process_id"] or ""),
             size(entry["memory_bytes"]) if entry["process_id"] else "",
             str(entry["restarts"] or ""),
+            ", ".join(f"{name} {value:g}" for name, value in entry["defaults"].items()),
             escape(_last_crash(entry)),
         )
     return table

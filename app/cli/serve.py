@@ -33,6 +33,12 @@ log = logging.getLogger("turnlog")
 @click.option(
     "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
 )
+@click.option(
+    "--model-default",
+    multiple=True,
+    metavar="NAME.FIELD=VALUE",
+    help="What a request gets that leaves a field open, such as qwen.temperature=0.6; repeatable.",
+)
 @click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:

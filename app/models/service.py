@@ -24,6 +24,7 @@ from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
 from turnlog.app.models.waiting import Leavable, entered
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
     BindingChangedError,
     ModelNotFoundError,
@@ -53,6 +54,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     weight_bytes: int
     aliases: tuple[str, ...]
     capacity: int
+    defaults: ModelDefaults = ModelDefaults()
     active_turns: int
     queued_turns: int
     process_id: int | None = None
@@ -70,6 +72,7 @@ class Models:
 
     Args:
         declared: what can be served, by name; names of equal sources share one model.
+        defaults: what is set for a name and goes before the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
         max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
         spread: -1 to 1, another for each refusal (`retry_after_s`).
@@ -89,10 +92,12 @@ class Models:
         wait_s: float,
         idle: Suspends,
         clock: Clock,
+        defaults: Mapping[str, ModelDefaults] | None = None,
     ) -> None:
         self._declared = dict(declared)
         self._default = default
         self._means = dict(declared)
+        self._defaults = dict(defaults or {})
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
@@ -230,6 +235,10 @@ class Models:
         room_tokens = max(1, (budget_bytes - info.weight_bytes) // info.kv_bytes_per_token)
         return min(info.context_window_tokens or room_tokens, room_tokens)
 
+    def defaults(self, name: str) -> ModelDefaults:
+        """What a request for a declared name gets that leaves it open (R-177)."""
+        return self._defaults.get(name, ModelDefaults()).over(self._means[name].defaults)
+
     # ── what an operator does ──
 
     def listed(self) -> list[ModelEntry]:
@@ -257,6 +266,7 @@ class Models:
             weight_bytes=binding.engine.info.weight_bytes if binding else source.weight_bytes,
             aliases=tuple(other for other in self._names_of(source) if other != name),
             capacity=binding.lane.capacity if binding else 1,
+            defaults=self.defaults(name),
             active_turns=counts.active if counts else 0,
             queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
             process_id=vitals.process_id if vitals else None,

@@ -27,7 +27,7 @@ from turnlog.app.operations.observer import Observer
 from turnlog.app.prefix_cache import Sessions, WarmPool
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.app.replay import Replays
-from turnlog.app.server.engines import memory_budget_bytes
+from turnlog.app.server.engines import declared_defaults, memory_budget_bytes
 from turnlog.app.settings import Settings, idle_delay_s, most_waiting, most_waiting_bytes
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
@@ -136,6 +136,7 @@ def _model_floor(
     budget_bytes = memory_budget_bytes(settings)
     models = Models(
         sources,
+        defaults=declared_defaults(settings, sources),
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,

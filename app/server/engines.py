@@ -3,18 +3,22 @@
 Beside `app.server.bootstrap` the other half of the composition root: it names the engines.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from turnlog.adapters.engine_process import default_model
 from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.adapters.system import physical_memory_bytes
-from turnlog.app.settings import Settings, SettingsError, parse_models
+from turnlog.app.settings import Settings, SettingsError, parse_model_defaults, parse_models
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import ModelSource
 
 DEFAULT_MODEL = "smollm2"
 SCRIPTED_MODEL = "scripted"
+
+SMOLLM2_DEFAULTS = ModelDefaults(temperature=0.2, top_p=0.9)
+"""What its authors recommend, as its files do not say it."""
 
 Progress = Callable[[str, float], None]
 """Told what is being prepared and how much of it is done, 0 … 1."""
@@ -47,6 +51,22 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
                 f"{budget_bytes:,}; use a smaller model, or a larger TURNLOG_MEMORY_BYTES"
             )
     return sources
+
+
+def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, ModelDefaults]:
+    """What is set for the names of models.
+
+    Raises:
+        SettingsError: no such model is served.
+    """
+    found = parse_model_defaults(settings.model_default)
+    for name in found.keys() - set(names):
+        raise SettingsError(
+            f"--model-default names '{name}', which is not served; there are {', '.join(names)}"
+        )
+    if settings.engine == "mlx" and not settings.model:
+        found[DEFAULT_MODEL] = found.get(DEFAULT_MODEL, ModelDefaults()).over(SMOLLM2_DEFAULTS)
+    return found
 
 
 def memory_budget_bytes(settings: Settings) -> int:

@@ -110,6 +110,7 @@ class Turns:
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
         lease = await entry.take_lease()
+        request = request.with_defaults(self._models.defaults(lease.name))
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
@@ -193,6 +194,8 @@ class Turns:
         self, response_id: str, request: TurnRequest, plan: Plan, owner: str, instance_id: int
     ) -> Response:
         now_ms = self._clock.now_ms()
+        if request.reasoning:
+            request = replace(request, reasoning=request.reasoning | {"effort": plan.prompt.effort})
         sampling = request.sampling
         if request.new_seed:
             sampling = replace(sampling, seed=self._ids.new_seed())

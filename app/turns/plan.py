@@ -21,7 +21,7 @@ from turnlog.domain.conversation import (
     replay,
     token_log,
 )
-from turnlog.domain.errors import ContextLengthError, InvalidRequestError
+from turnlog.domain.errors import ContextLengthError, InvalidRequestError, SchemaTooComplexError
 from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
@@ -118,7 +118,8 @@ def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolb
             return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
         param = "tools" if toolbox.forced else "text.format"
-        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+        code = error.code if isinstance(error, SchemaTooComplexError) else "invalid_schema"
+        raise InvalidRequestError(error.message, param=param, code=code) from error
     return None
 
 
@@ -144,7 +145,7 @@ def _fitting_prompt(
     def render(candidate: list[Message]) -> Prompt:
         left_out = len(messages) - len(candidate)
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
+        return engine.render(candidate, tools=toolbox.offered, effort=request.effort, recorded=kept)
 
     prompt, left_out = render(messages), 0
     if request.truncation == "auto" and not window.fits(prompt):
@@ -172,8 +173,10 @@ class _Window:
         self._asked_tokens = request.max_output_tokens
         self._room_tokens = 1
         if request.truncation == "auto" and tokens is not None:
-            default_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
-            self._room_tokens = request.max_output_tokens or default_tokens
+            self._room_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
+            # A model's own default may be more than its window.
+            if request.max_output_tokens and "max_output_tokens" not in request.defaulted:
+                self._room_tokens = request.max_output_tokens
 
     def fits(self, prompt: Prompt) -> bool:
         """Whether the prompt leaves room for an answer."""

@@ -75,6 +75,7 @@ def test_a_request_says_all_that_a_text_turn_can_be_told() -> None:
         max_output_tokens=5,
         sampling=Sampling(0.0, 0.5, 7, 5, 0.1, 1.1, 1.0, -1.0, ("X",), 3),
         new_seed=False,
+        left_open=frozenset(),
         parallel_tool_calls=False,
         truncation="auto",
         prompt_cache_key="conversation",

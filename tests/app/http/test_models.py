@@ -72,6 +72,7 @@ def test_a_model_is_declared_until_it_is_first_asked_for(models: httpx.Client) -
         "aliases": [],
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 1,
+        "defaults": {},
         "instance_id": None,
         "active_turns": 0,
         "queued_turns": 0,
@@ -218,6 +219,7 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "aliases": ("default",),
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 4,
+        "defaults": {},
     }
 
     assert model_object(entry, Caller("ada", frozenset({Role.CLIENT, Role.AUDITOR}))) == public

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -21,7 +21,7 @@ SCRIPT: Json = {
         entry("hang", {"text": "Hel"}, {"hang": True}),
     ]
 }
-LONG_GRACE = {"TURNLOG_SHUTDOWN_GRACE_S": str(LONG_S), "TURNLOG_ACCESS_LOG": "false"}
+LONG_GRACE: dict[str, Any] = {"TURNLOG_SHUTDOWN_GRACE_S": str(LONG_S), "TURNLOG_ACCESS_LOG": "false"}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from tests.app.services import asked
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import Script
 from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import ContextLengthError
 from turnlog.domain.messages import Message, Role
 from turnlog.domain.request import TurnRequest
@@ -80,6 +81,15 @@ def test_nothing_is_left_out_that_fits(engine: ScriptedEngine) -> None:
     plan = planned(engine, request("word " * 20, "ok", "word " * 20))
 
     assert (plan.truncated_messages, plan.output_limit) == (0, "context_window")
+
+
+def test_a_models_own_default_length_is_no_reason_to_refuse(engine: ScriptedEngine) -> None:
+    """R-177: it may be more than the window has; a quarter of that is kept."""
+    asked_for = request(*LONG).with_defaults(ModelDefaults(max_output_tokens=4096))
+
+    plan = planned(engine, asked_for)
+
+    assert (len(plan.prompt.ids), plan.output_budget_tokens, plan.output_limit) == (64, 36, "context_window")
 
 
 @pytest.mark.parametrize(
