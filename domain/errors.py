@@ -31,6 +31,19 @@ class InvalidRequestError(ResponsesError):
     code = "invalid_request"
 
 
+class IdempotencyKeyReusedError(InvalidRequestError):
+    """An idempotency key came with another body than the one it stands for."""
+
+    code = "idempotency_key_reused"
+    param = "idempotency-key"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"The idempotency key stands for '{response_id}', which another body asked for. "
+            "Use a new key for a new request."
+        )
+
+
 class NotFoundError(ResponsesError):
     """What the request names is not there."""
 

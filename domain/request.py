@@ -3,8 +3,10 @@
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.ports import JsonGuide
 from turnlog.domain.tools import ToolChoice
@@ -25,8 +27,10 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
     response that is run again; a `background` turn is not tied to its client. `is_new` says that the input
-    repeats nothing of the chain that it continues (D-39). With `new_seed` one is drawn in
-    place of the seed in `sampling`. Fields that are None were not given.
+    repeats nothing of the chain that it continues (D-39). `body_sha256` is the digest of the body, whatever
+    the order of its keys, if an idempotency key came with it. With `new_seed` one is drawn in place of the
+    seed in `sampling`. Fields that are `left_open` take the model's defaults, and are `defaulted` then; those
+    that are None were not given.
     """
 
     model: str
@@ -39,6 +43,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     sampling: Sampling = DEFAULT_SAMPLING
     new_seed: bool = True
+    left_open: frozenset[str] = DEFAULTABLE
+    defaulted: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
     tool_choice: Any = "auto"
     choice: ToolChoice = ToolChoice()
@@ -52,15 +58,37 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     retention_s: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
     background: bool = False
     is_new: bool = False
 
+    def with_defaults(self, defaults: ModelDefaults) -> "TurnRequest":
+        """The same request with the defaults for what it leaves open (R-103, R-177)."""
+        values = {name: value for name, value in defaults.given().items() if name in self.left_open}
+        # Only what is changed: the log leaves out a default by its identity, which an equal float has not.
+        changed = {
+            name: value
+            for name, value in values.items()
+            if name != "max_output_tokens" and value != getattr(self.sampling, name)
+        }
+        return replace(
+            self,
+            sampling=replace(self.sampling, **changed),
+            max_output_tokens=values.get("max_output_tokens", self.max_output_tokens),
+            left_open=self.left_open - values.keys(),
+            defaulted=(*self.defaulted, *values),
+        )
+
     @property
-    def thinking(self) -> bool | None:
-        """Whether the model shall think first; None leaves it to its template (R-239)."""
-        effort = (self.reasoning or {}).get("effort")
-        return None if effort is None else effort not in ("none", "minimal", "low")
+    def idempotency_key(self) -> str | None:
+        """The key under which requests are one turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
+
+    @property
+    def effort(self) -> str | None:
+        """How much the model shall think first; None leaves it to its template."""
+        return (self.reasoning or {}).get("effort")
 
     @property
     def json_format(self) -> JsonGuide | None:

@@ -6,6 +6,7 @@ from turnlog.app.models import Models
 from turnlog.app.models.memory import Memory
 from turnlog.app.prefix_cache import Sessions, WarmPool
 from turnlog.app.prefix_cache.prints import KeyPrints
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import Clock, InferenceEngine
 
 
@@ -13,6 +14,7 @@ class Ready:
     """A `ModelSource` whose engine is there already."""
 
     weight_bytes = 0
+    defaults = ModelDefaults()
 
     def __init__(self, engine: InferenceEngine) -> None:
         self._engine = engine

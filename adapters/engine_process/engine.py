@@ -127,10 +127,10 @@ class ProcessEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
-        return self._texts.render(messages, tools=tools, thinking=thinking, recorded=recorded or {})
+        return self._texts.render(messages, tools=tools, effort=effort, recorded=recorded or {})
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         return self._texts.decode(ids)

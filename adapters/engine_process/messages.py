@@ -203,7 +203,7 @@ FromEngine = Loaded | LoadFailed | Pong | Outputs | Logged
 class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
     """The first message: load the tokenizer and the chat template in `folder`.
 
-    `memory_bytes` is what the process may take beside them.
+    `memory_bytes` is what the process may take for that and for a request.
     """
 
     folder: str
@@ -211,11 +211,11 @@ class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Render(Struct, frozen=True, array_like=True, tag=1):
-    """Render a conversation; see `InferenceEngine.render`. Answered by `Packed`."""
+    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered`."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
-    thinking: bool | None
+    effort: str | None
     recorded: dict[int, bytes]
 
 
@@ -247,10 +247,11 @@ class Ready(Struct, frozen=True, array_like=True, tag=0):
     """The tokenizer is there."""
 
 
-class Packed(Struct, frozen=True, array_like=True, tag=1):
-    """Token ids."""
+class Rendered(Struct, frozen=True, array_like=True, tag=1):
+    """A prompt."""
 
     ids: bytes
+    effort: str | None
 
 
 class Decoded(Struct, frozen=True, array_like=True, tag=2):
@@ -279,4 +280,4 @@ class Broke(Struct, frozen=True, array_like=True, tag=5):
     message: str
 
 
-FromText = Ready | Packed | Decoded | Compiled | Refused | Broke
+FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke

@@ -19,10 +19,10 @@ from turnlog.adapters.engine_process.messages import (
     Decoded,
     FromText,
     LoadTokenizer,
-    Packed,
     Ready,
     Refused,
     Render,
+    Rendered,
 )
 from turnlog.adapters.engine_process.spawned import SpawnedProcess
 from turnlog.domain import tokens
@@ -49,7 +49,7 @@ COMPILE_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = 120.0
 
 MEMORY_BYTES: Final = 2 * 2**30
-"""What a request may make the process take beside its tokenizer; Linux keeps it."""
+"""What tokenizer and request may take together, beside the libraries; Linux keeps the process to it."""
 
 _Answer = TypeVar("_Answer", bound=Struct)
 
@@ -103,14 +103,14 @@ class TextProcess:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool],
-        thinking: bool | None,
+        effort: str | None,
         recorded: Mapping[int, TokenIds],
     ) -> Prompt:
         """See `InferenceEngine.render`."""
         packed = {index: tokens.pack(ids) for index, ids in recorded.items()}
-        request = Render(tuple(messages), tuple(tools), thinking, packed)
-        answer = self._ask(request, Packed, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S))
-        return Prompt(tokens.unpack(answer.ids))
+        request = Render(tuple(messages), tuple(tools), effort, packed)
+        answer = self._ask(request, Rendered, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S))
+        return Prompt(tokens.unpack(answer.ids), answer.effort)
 
     def decode(self, ids: TokenIds) -> tuple[str, ...]:
         """See `InferenceEngine.spell`."""

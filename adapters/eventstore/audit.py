@@ -137,4 +137,5 @@ def _audit_row(row: Any) -> AuditRow:
         tools=tuple(json.loads(row["tools"])),
         retry_digest=row["retry_digest"] and row["retry_digest"].hex(),
         body_digest=row["body_digest"] and row["body_digest"].hex(),
+        is_retry=bool(row["is_retry"]),
     )

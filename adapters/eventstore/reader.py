@@ -48,6 +48,11 @@ _ITEMS = """
             AND coalesce(owner = :owner, TRUE)
     )
 """
+_LATEST_UNDER_KEY = """
+    SELECT response_id FROM responses
+    WHERE retry_digest = :key_digest AND created_ms >= :since_ms AND reason IS NULL
+    ORDER BY created_ms DESC, n DESC LIMIT 1
+"""
 _UNFINISHED = """
     SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
     ORDER BY created_ms, n
@@ -99,6 +104,15 @@ class SqliteEventReader:
             closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
             items = (event.item for event in closed if isinstance(event, ItemClosed))
             return {item.id: item for item in items if item.id in item_ids}
+
+        return self._submit(read)
+
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response under an idempotency key that has not failed; see `AuditReader`."""
+
+        def read() -> str | None:
+            rows = self._select(_LATEST_UNDER_KEY, key_digest=bytes.fromhex(key_digest), since_ms=since_ms)
+            return rows[0]["response_id"] if rows else None
 
         return self._submit(read)
 

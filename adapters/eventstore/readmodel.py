@@ -14,7 +14,7 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import textindex
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.schema import TABLES
-from turnlog.adapters.retry_keys import IDEMPOTENCY_KEY, RETRY_COUNT
+from turnlog.adapters.retry_keys import RETRY_COUNT
 from turnlog.domain.audit.attempts import request_digests
 from turnlog.domain.audit.search import metadata_texts, searchable_text
 from turnlog.domain.events import (
@@ -46,12 +46,13 @@ Progress = Callable[[int, int], None]
 _NEW_RESPONSE = """
     INSERT INTO responses (
         response_id, previous_response_id, replay_of, chain, owner, model, state, status,
-        created_ms, expires_at, last_version, deleted, expired, retry_digest, body_digest
+        created_ms, expires_at, last_version, deleted, expired, retry_digest, body_digest,
+        is_retry
     ) VALUES (
         :response_id, :previous_response_id, :replay_of,
         coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
         :owner, :model, 'created', 'queued', :created_ms, :expires_at, :last_version, 0, 0,
-        :retry_digest, :body_digest
+        :retry_digest, :body_digest, :is_retry
     )
 """
 _CHILDREN_JOIN_CHAIN = """
@@ -156,7 +157,7 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
     retry_digest: str | None = None
     body_digest: str | None = None
     if event.expired_sha256 is None:
-        retry_digest, body_digest = request_digests(event, unique=IDEMPOTENCY_KEY, counter=RETRY_COUNT)
+        retry_digest, body_digest = request_digests(event, counter=RETRY_COUNT)
     # A replay of a conversation's first response belongs to the conversation.
     parent = event.previous_response_id or event.replay_of
     row = {
@@ -170,6 +171,7 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
         "expires_at": event.expires_at,
         "retry_digest": retry_digest and bytes.fromhex(retry_digest),
         "body_digest": body_digest and bytes.fromhex(body_digest),
+        "is_retry": event.retry_keys.get(RETRY_COUNT, "0") != "0",
     }
     changes = [(_NEW_RESPONSE, row)]
     if parent:

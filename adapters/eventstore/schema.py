@@ -36,7 +36,8 @@ TABLES = (
         cached_tokens INTEGER,
         reasoning_tokens INTEGER,
         retry_digest BLOB,
-        body_digest BLOB
+        body_digest BLOB,
+        is_retry INTEGER NOT NULL
     )
     """,
     "CREATE INDEX responses_newest ON responses (created_ms)",

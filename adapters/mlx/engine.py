@@ -98,10 +98,10 @@ class MlxEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
-        return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
+        return self._renderer.render(messages, tools=tools, effort=effort, recorded=recorded)
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         return self._renderer.spell(ids)

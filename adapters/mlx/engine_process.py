@@ -7,7 +7,7 @@ is asked, in order; the engine's thread computes, and sends what a step has said
 import logging
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -64,8 +64,6 @@ if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered a
 
 _log = logging.getLogger(__name__)
 
-_KEPT_CONSTRAINTS = 64
-
 
 class EngineServer:
     """Serves one engine over a channel."""
@@ -92,11 +90,10 @@ class EngineServer:
         except EngineError as error:
             self._channel.send(LoadFailed(error.message))
             return
-        build = lru_cache(_KEPT_CONSTRAINTS)(engine.build)
         while True:
             match self._inbox.get():
                 case Submit() as asked:
-                    self._submit(engine, build, asked)
+                    self._submit(engine, asked)
                 case Cancel(turn_id=turn_id):
                     engine.cancel(turn_id)
                 case Drop(cache=number):
@@ -122,7 +119,7 @@ class EngineServer:
         self._channel.send(Loaded(engine.info, slow_because()))
         return engine
 
-    def _submit(self, engine: "MlxEngine", build: Callable[..., object], asked: Submit) -> None:
+    def _submit(self, engine: "MlxEngine", asked: Submit) -> None:
         try:
             submission = Submission(
                 turn_id=asked.turn_id,
@@ -130,7 +127,7 @@ class EngineServer:
                 sampling=asked.sampling,
                 output_budget_tokens=asked.output_budget_tokens,
                 warm=self._caches[asked.warm] if asked.warm is not None else None,
-                guide=build(asked.constraint) if asked.constraint else None,
+                guide=engine.build(asked.constraint) if asked.constraint else None,
                 tools=asked.tools,
             )
         except Exception as error:

@@ -41,7 +41,7 @@ class PromptRenderer:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """The prompt that asks for the next answer; see `InferenceEngine.render`.
@@ -55,9 +55,10 @@ class PromptRenderer:
             offered = veil.over(functions(tools))
         except RecursionError as error:
             raise InvalidRequestError("Something in this conversation is nested too deeply.") from error
-        fitted = self._template.fitted(conversation, offered, thinking=thinking)
+        fitted = self._template.fitted(conversation, offered, effort=effort)
         pieces = self._splicer.pieces(conversation, recorded or {}, fitted)
-        return Prompt(tuple(id_ for piece in pieces for id_ in self._ids(piece, veil)))
+        ids = tuple(id_ for piece in pieces for id_ in self._ids(piece, veil))
+        return Prompt(ids, self._template.effort(effort))
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         """What each id says on its own; a part of a character is told as "\ufffd"."""

@@ -20,10 +20,10 @@ from turnlog.adapters.engine_process.messages import (
     Decoded,
     FromText,
     LoadTokenizer,
-    Packed,
     Ready,
     Refused,
     Render,
+    Rendered,
     ToText,
 )
 from turnlog.adapters.mlx.hosted import connected
@@ -60,10 +60,10 @@ class TextServer:
 
     def _answer(self, request: ToText) -> FromText:
         match request:
-            case Render(messages=messages, tools=tools, thinking=thinking, recorded=recorded):
+            case Render(messages=messages, tools=tools, effort=effort, recorded=recorded):
                 ids = {index: tokens.unpack(packed) for index, packed in recorded.items()}
-                prompt = self._renderer.render(messages, tools=tools, thinking=thinking, recorded=ids)
-                return Packed(tokens.pack(prompt.ids))
+                prompt = self._renderer.render(messages, tools=tools, effort=effort, recorded=ids)
+                return Rendered(tokens.pack(prompt.ids), prompt.effort)
             case Decode(ids=packed):
                 return Decoded(self._renderer.spell(tokens.unpack(packed)))
             case CompileJson(schema=schema, tools=tools, many=many):
@@ -79,14 +79,15 @@ def main() -> None:
     channel: Channel[ToText] = connected(ToText)  # type: ignore[arg-type]
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
+    from turnlog.adapters.mlx.runtime import release_memory
+
+    # Before the template is looked at: some texts take memory where they are compiled.
+    _bound_memory(first.memory_bytes)
     try:
         server = TextServer(Path(first.folder))
     except EngineError as error:
         channel.send(Broke(error.message))
         return
-    from turnlog.adapters.mlx.runtime import release_memory
-
-    _bound_memory(first.memory_bytes)
     channel.send(Ready())
     while True:
         request = channel.receive()

@@ -158,11 +158,11 @@ class ScriptedEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> ScriptedPrompt:
-        """The names of the tools and the conversation, with words as tokens. Thinking changes nothing."""
-        return render(messages, recorded or {}, tools)
+        """The names of the tools and the conversation, with words as tokens. The effort changes nothing."""
+        return replace(render(messages, recorded or {}, tools), effort=effort)
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
         """The ids as numbers: they are hashes of words, which nobody can undo."""

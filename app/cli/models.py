@@ -11,7 +11,7 @@ from rich.table import Table
 
 from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
 from turnlog.app.cli.options import database, db_option, json_option, settings
-from turnlog.app.cli.printing import plain_table
+from turnlog.app.cli.printing import duration, plain_table, printable
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
 
@@ -66,6 +66,22 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
     _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
 
+@models.command("loads")
+@db_option
+@json_option
+def list_loads(db: str | None, *, as_json: bool) -> None:
+    """List the latest loads: who wanted each, how long it took, why it failed."""
+    with _server(db) as server:
+        entries = server.get("/v1/models")["data"]
+    loads = sorted(
+        (load for entry in entries for load in entry["loads"]), key=lambda load: load["started_ms"]
+    )
+    if as_json or _before_the_subcommand("as_json"):
+        print_json(*loads)
+    else:
+        out.print(load_table(loads))
+
+
 @models.command("pull")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def pull_model(name: str) -> None:
@@ -108,7 +124,8 @@ def model_table(entries: list[Json]) -> Table:
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting", "process", "memory", "restarts"):
         table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("last crash")
+    for title in ("defaults", "last crash"):
+        table.add_column(title)
     for entry in entries:
         state = entry["state"]
         table.add_row(
@@ -117,13 +134,39 @@ def model_table(entries: list[Json]) -> Table:
             escape(", ".join(entry["aliases"])),
             size(entry["weight_bytes"]),
             str(entry["active_turns"]),
-            str(entry["queued_turns"]),
+            _waiting(entry),
             str(entry["process_id"] or ""),
             size(entry["memory_bytes"]) if entry["process_id"] else "",
             str(entry["restarts"] or ""),
+            ", ".join(f"{name} {value:g}" for name, value in entry["defaults"].items()),
             escape(_last_crash(entry)),
         )
     return table
+
+
+def load_table(loads: list[Json]) -> Table:
+    """Loads as a table, the oldest first."""
+    table = plain_table()
+    for title in ("began", "model", "for"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("took", no_wrap=True, justify="right")
+    table.add_column("failed")
+    for load in loads:
+        began = datetime.fromtimestamp(load["started_ms"] / 1000, UTC)
+        table.add_row(
+            f"{began:%Y-%m-%d %H:%M:%SZ}",
+            escape(load["model"]),
+            load["label"],
+            duration(load["ended_ms"] - load["started_ms"]),
+            escape(printable(load["error"] or "")),
+        )
+    return table
+
+
+def _waiting(entry: Json) -> str:
+    """How many wait, and how many may."""
+    limit = entry["queue_limit"]
+    return str(entry["queued_turns"]) if limit is None else f"{entry['queued_turns']}/{limit}"
 
 
 def _last_crash(entry: Json) -> str:

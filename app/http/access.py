@@ -103,7 +103,10 @@ class FrontDoor:
         if origin in self._allowed.origins:
             headers += [
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-expose-headers", b"retry-after, x-response-id, x-request-id"),
+                (
+                    b"access-control-expose-headers",
+                    b"retry-after, x-response-id, x-request-id, idempotent-replayed",
+                ),
             ]
 
         async def sharing(message: Message) -> None:

@@ -64,6 +64,7 @@ def model_object(entry: ModelEntry, caller: Caller) -> Json:
         "aliases": entry.aliases,
         "weight_bytes": entry.weight_bytes,
         "capacity": entry.capacity,
+        "defaults": entry.defaults.given(),
     }
     if not caller.is_any_of(OPERATOR):
         return told
@@ -76,4 +77,7 @@ def model_object(entry: ModelEntry, caller: Caller) -> Json:
         "restarts": entry.restarts,
         "last_crash": entry.last_crash,
         "unavailable": entry.unavailable,
+        "permits": entry.permits,
+        "queue_limit": entry.queue_limit,
+        "loads": entry.loads,
     }

@@ -1,4 +1,4 @@
-"""How long an answer took the server, as OpenAI's `openai-processing-ms` header says it; on JSON answers."""
+"""How long an answer took the server, by the header `openai-processing-ms`, as OpenAI's answers have it."""
 
 import time
 
@@ -7,7 +7,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class ProcessingTime:
-    """An ASGI application around another."""
+    """An ASGI application around another; puts the header on JSON answers that are no refusals."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -18,7 +18,12 @@ class ProcessingTime:
         began_s = time.monotonic()
 
         async def timing(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_json(message["headers"]):
+            # Not on refusals: it would tell what was looked up before a foreign id was called missing (D-18).
+            if (
+                message["type"] == "http.response.start"
+                and message["status"] < 300
+                and _is_json(message["headers"])
+            ):
                 took_ms = round((time.monotonic() - began_s) * 1000)
                 message["headers"] = [*message["headers"], (b"openai-processing-ms", b"%d" % took_ms)]
             await send(message)

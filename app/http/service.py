@@ -14,6 +14,7 @@ from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.deletion import Deletion
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 
@@ -37,6 +38,7 @@ class Service:
     deletion: Deletion
     replays: Replays
     retrieval: Retrieval
+    idempotency_keys: IdempotencyKeys
     audit: Audit
     health: Health
     access: Access

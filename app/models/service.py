@@ -1,6 +1,7 @@
 """The models of a server: declared by name, loaded at the first request, swapped and unloaded at run time."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
 from turnlog.app.models.waiting import Leavable, entered
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
     BindingChangedError,
     ModelNotFoundError,
@@ -30,6 +32,8 @@ from turnlog.domain.errors import (
     PromptCrashedEngineError,
 )
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
+
+log = logging.getLogger("turnlog")
 
 State = Literal["declared", "loading", "resident"]
 
@@ -39,7 +43,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
 
     `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
     processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
-    loaded until an operator does it.
+    loaded until an operator does it. `permits` of the `queued_turns` are admitted and not in the queue yet;
+    `queue_limit` is how many may wait, None for any number. `loads` are the latest loads under this name.
     """
 
     name: str
@@ -49,6 +54,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     weight_bytes: int
     aliases: tuple[str, ...]
     capacity: int
+    defaults: ModelDefaults = ModelDefaults()
     active_turns: int
     queued_turns: int
     process_id: int | None = None
@@ -56,6 +62,9 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     last_crash: LastCrash | None = None
     unavailable: str | None = None
+    permits: int = 0
+    queue_limit: int | None = None
+    loads: tuple[LoadRecord, ...] = ()
 
 
 class Models:
@@ -63,9 +72,11 @@ class Models:
 
     Args:
         declared: what can be served, by name; names of equal sources share one model.
+        sampling: the defaults that are set for a name, which go before the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
         max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
         spread: -1 to 1, another for each refusal (`retry_after_s`).
+        default: the declared model that answers requests for a name that is not declared (R-059).
         wait_s: how long a load waits for memory.
     """
 
@@ -76,18 +87,23 @@ class Models:
         max_waiting: int | None,
         max_waiting_bytes: int | None = None,
         spread: Callable[[], float] = lambda: 0.0,
+        default: str | None = None,
         memory: Memory,
         wait_s: float,
         idle: Suspends,
         clock: Clock,
+        sampling: Mapping[str, ModelDefaults] | None = None,
     ) -> None:
         self._declared = dict(declared)
+        self._default = default
         self._means = dict(declared)
+        self._sampling = dict(sampling or {})
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
         self._asking: Counter[str] = Counter()
         self._swaps: Counter[ModelSource] = Counter()
+        self._max_waiting = max_waiting
         self._spread = spread
         self._cold = ColdAdmissions(max_waiting, spread)
         self._backlog = Backlog(max_waiting_bytes, self.retry_after_s)
@@ -103,6 +119,18 @@ class Models:
         memory.count_held(self._held_bytes)
 
     # ── what a request does ──
+
+    def resolve(self, name: str) -> str:
+        """The model that answers a request for `name`: the one of that name, or the default if there is none.
+
+        Raises:
+            ModelNotFoundError: it is not declared, and there is no default.
+        """
+        if name not in self._declared and self._default is not None:
+            log.info("[models] a model that is not served was asked for; %s answers", self._default)
+            return self._default
+        self._require(name)
+        return name
 
     def admit(self, name: str, *, yields: bool = False) -> Entry:
         """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
@@ -207,6 +235,10 @@ class Models:
         room_tokens = max(1, (budget_bytes - info.weight_bytes) // info.kv_bytes_per_token)
         return min(info.context_window_tokens or room_tokens, room_tokens)
 
+    def defaults(self, name: str) -> ModelDefaults:
+        """What a request for a declared name gets that leaves it open (R-177)."""
+        return self._sampling.get(name, ModelDefaults()).over(self._means[name].defaults)
+
     # ── what an operator does ──
 
     def listed(self) -> list[ModelEntry]:
@@ -234,6 +266,7 @@ class Models:
             weight_bytes=binding.engine.info.weight_bytes if binding else source.weight_bytes,
             aliases=tuple(other for other in self._names_of(source) if other != name),
             capacity=binding.lane.capacity if binding else 1,
+            defaults=self.defaults(name),
             active_turns=counts.active if counts else 0,
             queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
             process_id=vitals.process_id if vitals else None,
@@ -241,6 +274,9 @@ class Models:
             restarts=crashes.total,
             last_crash=crashes.last,
             unavailable=self.supervisor.given_up(source),
+            permits=counts.permits if counts else self._cold.count(name),
+            queue_limit=self._max_waiting,
+            loads=tuple(record for record in self._loading.records if record.model == name),
         )
 
     async def load(self, name: str) -> ModelEntry:

@@ -21,6 +21,7 @@ from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from turnlog.app.operations.line_queue import LineQueue
 from turnlog.domain.errors import ChainReadError, EngineError, IllegalTransitionError, StorageError
 
 LogFormat = Literal["text", "json"]
@@ -39,7 +40,7 @@ _FIELDS = ("request_id", "status", "duration_ms", "response_id", "owner", "code"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | None = None) -> None:
+def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | LineQueue | None = None) -> None:
     """Send this process's lines to `stream`, stderr by default: as JSON, or as text, coloured on a terminal.
 
     Args:

@@ -6,7 +6,7 @@ codes, never an owner, an id or anything a client wrote.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple, get_args
 
@@ -130,6 +130,10 @@ class _Now:
         yield _gauges("active_turns", "Turns that have their place.", "model", running)
         waiting = {each.name: each.queued_turns for each in models}
         yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
+        permits = {each.name: each.permits for each in models}
+        yield _gauges("permits", "Those of them that are not in the queue yet.", "model", permits)
+        limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
+        yield _gauges("queue_limit", "How many may wait.", "model", limits)
         yield _gauges(
             "memory_bytes", "Memory in use, by what for.", "use", {each: used[each] for each in get_args(Use)}
         )
@@ -153,7 +157,7 @@ class _Now:
         }
 
 
-def _gauges(name: str, told: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"turnlog_{name}", told, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)

@@ -27,7 +27,7 @@ from turnlog.app.operations.observer import Observer
 from turnlog.app.prefix_cache import Sessions, WarmPool
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.app.replay import Replays
-from turnlog.app.server.engines import memory_budget_bytes
+from turnlog.app.server.engines import declared_defaults, memory_budget_bytes
 from turnlog.app.settings import Settings, idle_delay_s, most_waiting, most_waiting_bytes
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.background import Background
@@ -35,6 +35,7 @@ from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
@@ -87,6 +88,7 @@ def assemble(
         sessions=sessions,
         observer=Observer(metrics, idle),
         strict=settings.durability == "strict",
+        idempotency_grace_s=settings.idempotency_grace_s,
     )
     background = Background(turns, live, measured, reader, Framer)
     cancellation = Cancellation(live, background)
@@ -105,8 +107,9 @@ def assemble(
             clock=clock,
         ),
         retrieval=retrieval,
+        idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=Audit(reader, retrieval, clock),
-        health=Health(models, reader, journal),
+        health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(
             live,
@@ -150,9 +153,11 @@ def _model_floor(
     budget_bytes = memory_budget_bytes(settings)
     models = Models(
         sources,
+        sampling=declared_defaults(settings, sources),
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,
         idle=idle,

@@ -80,6 +80,7 @@ class Turns:
     Args:
         new_framer: makes the framer of one stream.
         boot_id: names this process, so that a chain knows which one made it (R-143).
+        idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Turns:
         sessions: Sessions,
         observer: TurnObserver,
         strict: bool,
+        idempotency_grace_s: float,
     ) -> None:
         self._models = models
         self.chains = chains
@@ -113,6 +115,7 @@ class Turns:
         self._sessions = sessions
         self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
         self._strict = strict
+        self._idempotency_grace_s = idempotency_grace_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
         self.on_shut_down: Callable[[], None] = lambda: None
@@ -131,6 +134,8 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
+        if request.replay_of is None:  # a replay is on the model that it names, or on none
+            request = replace(request, model=self._models.resolve(request.model))
         entry = self._models.admit(request.model, yields=yields)
         try:
             entry.weigh(size_bytes)
@@ -144,7 +149,7 @@ class Turns:
             entry.release()
             raise
 
-    async def accept(self, request: TurnRequest, owner: str) -> tuple[Response, str]:
+    async def accept(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> tuple[Response, str]:
         """Accept a turn of `owner` that is not to begin yet; its response, and its model's fingerprint.
 
         Raises:
@@ -155,6 +160,7 @@ class Turns:
         # Its model is let go again: what waits long must not keep others out of memory.
         entry = self._models.admit(request.model, yields=True)
         try:
+            entry.weigh(size_bytes)
             self._refuse_if_behind(request)
             prepared = await self._prepare(request, owner, entry, asked_ms)
             self._refuse_if_shutting_down()
@@ -223,6 +229,7 @@ class Turns:
             fits: whether to refuse a prompt that leaves no room for an answer.
         """
         lease = await entry.take_lease()
+        request = request.with_defaults(self._models.defaults(lease.name))
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
@@ -261,6 +268,22 @@ class Turns:
             fingerprint=lease.engine.info.model_fingerprint,
         )
 
+    @property
+    def running(self) -> int:
+        """How many turns were accepted and have not ended."""
+        return len(self._tasks)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether new turns are refused for good."""
+        return self._shutting_down
+
+    async def drain(self) -> None:
+        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        self._shutting_down = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def shut_down(self, grace_s: float) -> None:
         """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
         self._shutting_down = True
@@ -283,6 +306,8 @@ class Turns:
     def _created(self, prepared: Prepared, instance_id: int) -> Response:
         now_ms = self._clock.now_ms()
         request, plan = prepared.request, prepared.plan
+        if request.reasoning:
+            request = replace(request, reasoning=request.reasoning | {"effort": plan.prompt.effort})
         sampling = request.sampling
         if request.new_seed:
             sampling = replace(sampling, seed=self._ids.new_seed())
@@ -312,6 +337,8 @@ class Turns:
         )
         turn, turn_log = self._open(response, entry.lease.instance_id, prepared.expires_ms(created), accepted)
         turn.cache_class = session.cache_class
+        if created.idempotency_key:
+            turn.grace_s = self._idempotency_grace_s
         if turn_log and created.boot_id != self._boot_id:
             events = response.requeue(at_ms=self._clock.now_ms(), boot_id=self._boot_id)
             turn.publish(events)

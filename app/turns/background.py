@@ -49,14 +49,17 @@ class Background:
         self._stopped = False
         turns.on_shut_down = self.stop
 
-    async def begin(self, request: TurnRequest, owner: str) -> tuple[QueuedTurn, Response]:
-        """Accept a background turn of `owner`; it is stored when this returns.
+    async def begin(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> Response:
+        """Accept a background turn of `owner`; its response, which is stored when this returns.
+
+        Args:
+            size_bytes: how long the request was as it was sent.
 
         Raises:
             StorageUnavailableError: it was not stored in time, and will not run.
             ResponsesError: the turn is refused; nothing has been recorded.
         """
-        response, fingerprint = await self._turns.accept(request, owner)
+        response, fingerprint = await self._turns.accept(request, owner, size_bytes=size_bytes)
         queued = QueuedTurn(response.created, fingerprint)
         write = asyncio.wrap_future(self._journal.append([Recorded(response.id, 1, response.created)]))
         # Whether or not its client still waits then.
@@ -67,7 +70,7 @@ class Background:
         except TimeoutError:
             queued.cancelled = True
             raise StorageUnavailableError from None
-        return queued, response
+        return response
 
     def restore(self, created: ResponseCreated) -> None:
         """Queue a turn that an earlier process accepted and did not begin."""

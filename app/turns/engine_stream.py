@@ -12,6 +12,10 @@ _AT_ONCE = 64
 """Outputs handed over before others of the loop have their turn, such as the readers of the frames."""
 
 
+_AT_ONCE_S = 0.005
+"""Or for so long: an output may hold a long text."""
+
+
 class Arrivals:
     """Takes the outputs of all turns on engines' threads, and hands them over on the one loop of the turns.
 
@@ -43,13 +47,17 @@ class Arrivals:
 
     def _hand_over(self) -> None:
         self._scheduled = False
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _AT_ONCE_S
         for _ in range(_AT_ONCE):
             if not self._arrived:
                 return
             stream, output = self._arrived.popleft()
             stream.receive(output)
+            if loop.time() >= until_s:
+                break
         self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._hand_over)
+        loop.call_soon(self._hand_over)
 
 
 class EngineStream:

@@ -91,6 +91,7 @@ class LiveTurn:
     The turn is a task of its own; requests only read it. `left_queue` is set when it waits for its lane no
     more, `ended` when its terminal frame is there, `settled` when the write of its last event has landed or
     failed. `cache_class` is what was found for it when it was accepted, before it has its lane (R-243).
+    `grace_s` is how long it goes on after the last client that asked for it has left.
 
     Args:
         followed: the frames of its acceptance, if they were sent while it was queued.
@@ -105,7 +106,10 @@ class LiveTurn:
         self.abort_reason: FailureReason | None = None
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
+        self.grace_s = 0.0
         self._framer = framer
+        self._clients = 1
+        self._given_up: asyncio.TimerHandle | None = None
         if followed:
             framer.receive(response.created, response)
         else:
@@ -128,6 +132,27 @@ class LiveTurn:
         is_waiting = self.response.created.background and self.response.started is None
         return is_waiting and self.abort_reason == "shutting_down"
 
+    def join(self) -> None:
+        """Another client asks for the turn."""
+        self._clients += 1
+        self._stay()
+
+    def leave(self) -> None:
+        """A client has left before the end."""
+        self._clients -= 1
+        if self._clients or self.response.ended is not None:
+            return
+        if self.grace_s:
+            loop = asyncio.get_running_loop()
+            self._given_up = loop.call_later(self.grace_s, self.abort, "client_abort")
+        else:
+            self.abort("client_abort")
+
+    def _stay(self) -> None:
+        if self._given_up:
+            self._given_up.cancel()
+            self._given_up = None
+
     async def until_settled(self, limit_s: float) -> bool:
         """Wait for the write of the last event; whether it settled within `limit_s` seconds."""
         try:
@@ -140,6 +165,7 @@ class LiveTurn:
         self.frames.extend(frames, closed=closed)
         if closed:
             self.ended.set()
+            self._stay()
             # Whoever still reads the turn must not keep its run and its prompt in memory.
             self.on_abort = _nothing_to_stop
 

@@ -205,7 +205,8 @@ class FinalWrite:
             self._retired = self._persistence.retains.retire(self._log.instance_id)
             self._release()
             self._record(self._lifecycle.hard_time_out(at_ms=now_ms, after_ms=self._elapsed_ms()))
-        self._persistence.live.remove(self._id)
+        let_go = self._persistence.live.evict if self._committed else self._persistence.live.remove
+        let_go(self._id)
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
         """The write has landed or failed, in time or late (R-359, R-360)."""

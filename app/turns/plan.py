@@ -150,7 +150,7 @@ def _fitting_prompt(
     def render(candidate: list[Message]) -> Prompt:
         left_out = len(messages) - len(candidate)
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
+        return engine.render(candidate, tools=toolbox.offered, effort=request.effort, recorded=kept)
 
     prompt, left_out = render(messages), 0
     if request.truncation == "auto" and not window.fits(prompt):
@@ -178,8 +178,10 @@ class _Window:
         self._asked_tokens = request.max_output_tokens
         self._room_tokens = 1
         if request.truncation == "auto" and tokens is not None:
-            default_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
-            self._room_tokens = request.max_output_tokens or default_tokens
+            self._room_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
+            # A model's own default may be more than its window.
+            if request.max_output_tokens and "max_output_tokens" not in request.defaulted:
+                self._room_tokens = request.max_output_tokens
 
     def fits(self, prompt: Prompt) -> bool:
         """Whether the prompt leaves room for an answer."""

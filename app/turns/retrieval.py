@@ -116,6 +116,10 @@ class Retrieval:
         gone = [index for index, each in enumerate(chain) if each.deleted or each.created.expires_at <= now_s]
         return [*chain[gone[-1] + 1 if gone else 0 :], response]
 
+    async def latest_under_key(self, key_digest: str, *, since_ms: int) -> str | None:
+        """The newest stored response under an idempotency key that has not failed; None if there is none."""
+        return await asyncio.wrap_future(self._log.latest_under_key(key_digest, since_ms=since_ms))
+
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
         live = self._live.items_of(owner, item_ids)

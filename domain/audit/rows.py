@@ -15,7 +15,8 @@ class AuditRow(Struct, frozen=True, kw_only=True):
 
     `chain` is the id of the oldest response the conversation leads back to, stored or not. `usage` is None
     until the turn has ended. `tools` are the tools that were called. `retry_digest` and `body_digest` tell
-    the same request from others (`attempts.request_digests`); `tools` and both go when the content expires.
+    the same request from others (`attempts.request_digests`), `is_retry` says that the client counts it as
+    one sent again; `tools` and both go when the content expires.
     One that is `deleted` is `expired` as soon as its content is removed.
     """
 
@@ -40,6 +41,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     retry_digest: str | None
     body_digest: str | None
+    is_retry: bool = False
 
     @property
     def latency_ms(self) -> int | None:

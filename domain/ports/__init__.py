@@ -9,6 +9,7 @@ from turnlog.domain.ports.chance import (
     IdSource,
 )
 from turnlog.domain.ports.engine import (
+    EFFORTS,
     CacheHandle,
     CallGuide,
     Cancelled,
@@ -51,6 +52,7 @@ from turnlog.domain.ports.wire import (
 )
 
 __all__ = [
+    "EFFORTS",
     "AuditReader",
     "CacheHandle",
     "CallGuide",

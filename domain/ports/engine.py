@@ -13,6 +13,9 @@ from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
 from turnlog.domain.usage import Timing
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The reasoning efforts of the API, rising."""
+
 FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 
@@ -37,10 +40,12 @@ class EngineInfo(Struct, frozen=True):
 class Prompt(Struct, frozen=True):
     """A rendered conversation: token ids in the order the model reads them.
 
-    An engine may return a subclass that carries more for its own use.
+    `effort` is the reasoning effort that it asks for; None if that has no place in it. An engine may return a
+    subclass that carries more for its own use.
     """
 
     ids: TokenIds
+    effort: str | None = None
 
 
 class CacheHandle(Protocol):
@@ -222,14 +227,14 @@ class InferenceEngine(Protocol):
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
 
         Args:
             tools: what the model may call.
-            thinking: whether the model shall think before it answers; None leaves it to the template.
+            effort: how much the model shall think first, one of `EFFORTS`; None leaves it to the template.
             recorded: the ids the model itself produced for the assistant message at an index. They are
                 used in place of its text, where the template allows it, so that a prompt extends what
                 the model has already read.

@@ -145,6 +145,9 @@ class AuditReader(Protocol):
     def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """What the client sent again after a failure, this response among it, oldest first (`attempts`)."""
 
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response, not failed and made since then, whose idempotency key has this digest."""
+
 
 class LogPass(Protocol):
     """One pass over the log as JSON lines, up to the newest event when it began. Any thread, one at a time.

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports.engine import InferenceEngine
 
 
@@ -14,6 +15,10 @@ class ModelSource(Protocol):
     @property
     def weight_bytes(self) -> int:
         """About how much memory the model will take once it is loaded."""
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """What the model itself says for a request that leaves it open."""
 
     def load(self) -> InferenceEngine:
         """Load the model. Any thread; takes seconds, more for big models.

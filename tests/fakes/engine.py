@@ -109,7 +109,7 @@ class PuppetEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """One token a message."""

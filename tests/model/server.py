@@ -102,6 +102,7 @@ class Server:
             sessions=no_sessions(self.clock),
             observer=Unobserved(),
             strict=False,
+            idempotency_grace_s=0,
         )
 
     @property

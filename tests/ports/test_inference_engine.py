@@ -178,7 +178,7 @@ def test_a_whole_tool_loop_is_rendered(engine: InferenceEngine) -> None:
     failed = Message("tool", "nothing there", call_id="call_1", is_error=True)
 
     asked, answered, refused = (
-        engine.render(messages, tools=[look], thinking=False)
+        engine.render(messages, tools=[look], effort="none")
         for messages in (HELLO, [*HELLO, called, output], [*HELLO, called, failed])
     )
 

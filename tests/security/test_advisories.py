@@ -245,6 +245,11 @@ def test_nothing_is_cached_by_what_a_request_says() -> None:
 
     assert remembered <= {
         "app/http/documents.py:_document",  # by the settings
+        "app/http/documents.py:documented_names",  # once
+        "adapters/mlx/engine.py:_renderer",  # by the engine
+        "adapters/mlx/template.py:_traits",  # by the model's template
+        "adapters/engine_process/source.py:defaults",  # by the model's folder
+        "adapters/engine_process/source.py:weight_bytes",  # by the model's folder
         "adapters/mlx/source.py:weight_bytes",  # by the model's folder
         "adapters/openai/typed.py:fields",  # by the struct
         "adapters/openai/typed.py:bounds",  # by the struct

@@ -25,7 +25,9 @@ HELLO = [Message("user", "hello")]
 HOSTILE_TEMPLATE = (
     "{% if messages[-1].content == 'loop' %}"
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
-    "{% if messages[-1].content == 'eat' %}{% set x = 'ab' * 10**10 %}{% endif %}" + CHAT_TEMPLATE
+    # Not `'ab' * 10**10`: that would be computed where the template is compiled.
+    "{% if messages[-1].content == 'eat' %}{% set x = messages[-1].content * 10**10 %}{% endif %}"
+    + CHAT_TEMPLATE
 )
 
 
@@ -40,7 +42,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextProcess]:
 
 def rendered(process: TextProcess, text: str) -> Prompt:
     """A conversation of one message."""
-    return process.render([Message("user", text)], tools=(), thinking=None, recorded={})
+    return process.render([Message("user", text)], tools=(), effort=None, recorded={})
 
 
 def test_a_template_that_does_not_end_is_ended(process: TextProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,13 +212,16 @@ def test_a_parent_that_is_stored_late_brings_its_children_into_its_conversation(
     assert chains == ["resp_a"] * 5
 
 
+RETRY = {"x-stainless-retry-count": "1"}
+
+
 def test_attempts_at_one_request_are_found_from_each_of_them(store: Store) -> None:
     failed = replace(FAILED, at_ms=2000)
     append(
         store,
         [
             recorded("resp_a", asked("resp_a"), failed),
-            recorded("resp_b", asked("resp_b", at_ms=3000), STARTED, COMMITTED),
+            recorded("resp_b", asked("resp_b", at_ms=3000, retry_keys=RETRY), STARTED, COMMITTED),
             recorded("resp_c", asked("resp_c", at_ms=4000), STARTED, COMMITTED),
             recorded("resp_d", asked("resp_d", at_ms=4000, owner="bob"), STARTED, COMMITTED),
         ],

@@ -391,13 +391,13 @@ def test_a_script_is_loaded_from_a_file(tmp_path: Path) -> None:
     )
 
 
-def test_tools_are_part_of_a_prompt_and_thinking_is_not() -> None:
+def test_tools_are_part_of_a_prompt_and_the_effort_is_not() -> None:
     tool = Tool("look", "function", "look")
     with playing(entry(STOP)) as engine:
-        plain, thinking = (engine.render([user("hi")], thinking=wanted) for wanted in (None, True))
+        plain, thinking = (engine.render([user("hi")], effort=effort) for effort in (None, "high"))
         offered = engine.render([user("hi")], tools=[tool, tool])
 
-    assert plain == thinking
+    assert (plain.ids, plain.effort, thinking.effort) == (thinking.ids, None, "high")
     assert offered.ids == word_ids("look look") + plain.ids
 
 

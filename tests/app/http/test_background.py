@@ -120,3 +120,16 @@ def test_a_turn_that_has_ended_is_not_changed_by_a_cancel(http: httpx.Client) ->
 
     assert http.post(f"/v1/responses/{body['id']}/cancel").json() == body
     refused(http.post(f"/v1/responses/resp_{'0' * 32}/cancel"), 404)
+
+
+def test_under_one_idempotency_key_a_background_turn_is_begun_once(http: httpx.Client) -> None:
+    """T2-26, D-40: running and over."""
+    body = {"model": "scripted", "input": "hang", "background": True}
+    headers = {"Idempotency-Key": "background"}
+
+    first = http.post("/v1/responses", json=body, headers=headers)
+    second = http.post("/v1/responses", json=body, headers=headers)
+
+    assert first.json()["id"] == second.json()["id"]
+    assert ("idempotent-replayed" in first.headers, "idempotent-replayed" in second.headers) == (False, True)
+    http.post(f"/v1/responses/{first.json()['id']}/cancel").raise_for_status()

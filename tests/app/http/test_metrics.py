@@ -84,7 +84,7 @@ def test_no_label_is_an_owner_an_id_or_content(tmp_path: Path, scripted: tuple[s
         ask(http, previous_response_id=CANARY)
         ask(http, **{CANARY: 1, "temperature": CANARY})
         http.get(f"/{CANARY}", headers={"x-request-id": CANARY})
-        http.delete(f"/v1/responses/{told['id']}")
+        http.put(f"/v1/responses/{told['id']}")
         http.post("/v1/models/load", json={"name": CANARY})
         values = label_values(metrics(http))
 

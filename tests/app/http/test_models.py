@@ -41,6 +41,9 @@ NO_PROCESS: Json = {
     "restarts": 0,
     "last_crash": None,
     "unavailable": None,
+    "permits": 0,
+    "queue_limit": 512,
+    "loads": [],
 }
 """Of a model without a process of its own that has never crashed."""
 
@@ -69,13 +72,14 @@ def test_a_model_is_declared_until_it_is_first_asked_for(models: httpx.Client) -
         "aliases": [],
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 1,
+        "defaults": {},
         "instance_id": None,
         "active_turns": 0,
         "queued_turns": 0,
         **NO_PROCESS,
     }
     changed = {name for name in before if before[name] != after[name]} - {"created"}
-    assert changed == {"state", "instance_id", "capacity", "memory_bytes"}
+    assert changed == {"state", "instance_id", "capacity", "memory_bytes", "loads"}
     assert (after["state"], type(after["instance_id"])) == ("resident", int)
 
 
@@ -215,6 +219,7 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "aliases": ("default",),
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 4,
+        "defaults": {},
     }
 
     assert model_object(entry, Caller("ada", frozenset({Role.CLIENT, Role.AUDITOR}))) == public
@@ -222,6 +227,8 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "instance_id": 3,
         "active_turns": 2,
         "queued_turns": 1,
+        "queue_limit": None,
+        "loads": (),
     }
 
 

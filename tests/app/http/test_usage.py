@@ -40,8 +40,7 @@ def test_turns_and_tokens_are_summed_by_owner_and_model(
         ("alice", "scripted", 4, 1),
         ("bob", "scripted", 2, 1),
     ]
-    # A prompt has a marker for the user, one for the answer, and its words.
-    assert [row["output_tokens"] for row in rows] == [7, 3]
+    assert [row["output_tokens"] for row in rows] == [6, 2]
     assert all(row["total_tokens"] == row["input_tokens"] + row["output_tokens"] for row in rows)  # type: ignore[operator]
 
 

@@ -11,6 +11,7 @@ from tests.fakes.clock import VirtualClock, VirtualLoop
 from tests.fakes.engine import PuppetEngine
 from turnlog.app.models import Entry, Models
 from turnlog.app.models.memory import Claim, Memory
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError, ResponsesError
 from turnlog.domain.ports import InferenceEngine, ModelSource
 
@@ -33,6 +34,7 @@ class FakeSource:
     ) -> None:
         self.name = name
         self.weight_bytes = weight_bytes
+        self.defaults = ModelDefaults()
         self.error: str | None = None
         self.engines: list[PuppetEngine] = []
         self.loads = 0

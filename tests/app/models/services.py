@@ -40,6 +40,7 @@ class HeldSource:
         self._source = source
         self._may_go_on = Event()
         self.weight_bytes = source.weight_bytes
+        self.defaults = source.defaults
         self.loads = 0
 
     def load(self) -> InferenceEngine:

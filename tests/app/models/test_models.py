@@ -68,6 +68,8 @@ def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) 
         capacity=1,
         active_turns=0,
         queued_turns=0,
+        queue_limit=2,
+        loads=tuple(floor.models.load_records),
     )
 
 
