@@ -17,9 +17,9 @@ from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
-from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
 from turnlog.app.http.request_log import notes
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
@@ -124,7 +124,7 @@ def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed 
     """
     cached_tokens = ended.usage.cached_tokens if ended else None
     is_fresh = cache_class == "prefix_hit" and (ended is None or cached_tokens == 0)
-    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else cache_class}
+    headers: dict[str, str] = {"X-CacheLookup-Cache": "fresh" if is_fresh else cache_class}
     if cached_tokens:
         headers["X-Cached-Tokens"] = str(cached_tokens)
     return headers
