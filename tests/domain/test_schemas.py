@@ -37,7 +37,7 @@ def calling(schema: Json | None) -> CallConstraint:
 
 
 @pytest.mark.parametrize(("make", "most"), LIMITS)
-@pytest.mark.parametrize("guide", [JsonConstraint, calling])
+@pytest.mark.parametrize("constraint", [JsonConstraint, calling])
 def test_a_schema_is_taken_up_to_a_limit_and_refused_beyond_it(make: Any, most: int, constraint: Any) -> None:
     just_right: Constraint = constraint(make(most))
 
@@ -46,7 +46,7 @@ def test_a_schema_is_taken_up_to_a_limit_and_refused_beyond_it(make: Any, most: 
         checked(constraint(make(most + 1)))
 
 
-@pytest.mark.parametrize("guide", [JsonConstraint(None), calling(None)])
+@pytest.mark.parametrize("constraint", [JsonConstraint(None), calling(None)])
 def test_there_may_be_no_schema(constraint: Constraint) -> None:
     assert checked(constraint) is constraint
 

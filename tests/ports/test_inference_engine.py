@@ -193,7 +193,7 @@ def test_a_guide_is_compiled_once_and_used_by_several_turns(engine: InferenceEng
 
 
 @pytest.mark.parametrize(
-    ("guide", "complaint"),
+    ("constraint", "complaint"),
     [
         (JsonConstraint({"items": {"enum": list(range(501))}}), "more than 500 values"),
         (

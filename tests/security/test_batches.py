@@ -53,7 +53,7 @@ def constraints(engine: MlxEngine) -> dict[str, CompiledConstraint | None]:
 
 
 @pytest.mark.parametrize("sampling", WORST.values(), ids=WORST)
-@pytest.mark.parametrize("guide", ["free", "json", "call"])
+@pytest.mark.parametrize("constraint", ["free", "json", "call"])
 def test_the_worst_options_change_nobody_elses_output(
     engine: MlxEngine, sampling: Sampling, constraint: str
 ) -> None:

@@ -321,7 +321,7 @@ def test_the_thinking_may_be_ended_letter_by_letter(thinker: Mouth) -> None:
     assert is_point(json.loads(end.text))
 
 
-@pytest.mark.parametrize("guide", [JsonConstraint(POINT), CallConstraint((MOVE,), many=False)])
+@pytest.mark.parametrize("constraint", [JsonConstraint(POINT), CallConstraint((MOVE,), many=False)])
 def test_a_guide_comes_in_when_the_thinking_has_ended(
     thinker: Mouth, constraint: JsonConstraint | CallConstraint
 ) -> None:

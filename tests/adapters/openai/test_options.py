@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {}}
 
 
 @pytest.mark.parametrize(
-    ("text", "echo", "guide"),
+    ("text", "echo", "constraint"),
     [
         (None, {}, None),
         ({"verbosity": "low"}, {"format": {"type": "text"}, "verbosity": "low"}, None),
