@@ -117,8 +117,8 @@ class QueueFullError(OverloadError):
 
     code = "queue_full"
 
-    def __init__(self, spent: str, limit: int | str, retry_after_s: int) -> None:
-        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting.", retry_after_s)
+    def __init__(self, stats: str, limit: int | str, retry_after_s: int) -> None:
+        super().__init__(f"Model queue full: {stats}, with a limit of {limit} waiting.", retry_after_s)
 
 
 class ColdQueueFullError(QueueFullError):

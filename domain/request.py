@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults
 from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
-from turnlog.domain.ports import JsonGuide
+from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.tools import ToolChoice
 
 DEFAULT_SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=0)
@@ -91,12 +91,12 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
         return (self.reasoning or {}).get("effort")
 
     @property
-    def json_format(self) -> JsonGuide | None:
+    def json_format(self) -> JsonConstraint | None:
         """What the answer's JSON must be, if the request asks for JSON."""
         match self.text.get("format"):
             case {"type": "json_schema", "schema": dict() as schema}:
-                return JsonGuide(schema)
+                return JsonConstraint(schema)
             case {"type": "json_object"}:
-                return JsonGuide(None)
+                return JsonConstraint(None)
             case _:
                 return None

@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore import audit, usage
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
-from turnlog.adapters.eventstore.transfer import SqliteLogPass
+from turnlog.adapters.eventstore.transfer import SqliteLogExport
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.audit.usage import UsageKey, UsageSum
@@ -155,9 +155,9 @@ class SqliteEventReader:
         since_ms: int | None = None,
         until_ms: int | None = None,
         owner: str | None = None,
-    ) -> SqliteLogPass:
+    ) -> SqliteLogExport:
         """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
-        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms, owner=owner)
+        return SqliteLogExport(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms, owner=owner)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

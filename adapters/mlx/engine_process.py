@@ -53,9 +53,9 @@ from turnlog.domain.ports import (
     Exhausted,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
 )
 
 if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered already
@@ -127,7 +127,7 @@ class EngineServer:
                 sampling=asked.sampling,
                 output_budget_tokens=asked.output_budget_tokens,
                 warm=self._caches[asked.warm] if asked.warm is not None else None,
-                guide=engine.build(asked.constraint) if asked.constraint else None,
+                constraint=engine.build(asked.constraint) if asked.constraint else None,
                 tools=asked.tools,
             )
         except Exception as error:
@@ -152,19 +152,19 @@ class EngineServer:
             case ReasoningChunk(text=text):
                 return Thought(turn, text)
             case End():
-                spent = Spent(**{name: value for name, value in asdict(output).items() if name in _SPENT})
+                stats = TurnStats(**{name: value for name, value in asdict(output).items() if name in _SPENT})
                 return Ended(
                     turn,
                     output.finish_reason,
                     output.text,
                     output.thinking,
                     output.tool_calls,
-                    spent,
+                    stats,
                     self._noted(output.cache),
                 )
-            case EngineFailed(message=message, spent=spent_so_far):
+            case EngineFailed(message=message, stats=spent_so_far):
                 return Failed(turn, message, spent_so_far)
-            case Cancelled(cache=cache, spent=spent_so_far):
+            case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():
                 raise AssertionError(f"an engine in this process does not say {output}")
@@ -198,7 +198,7 @@ class EngineServer:
         return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
-_SPENT = frozenset(Spent.__struct_fields__)
+_SPENT = frozenset(TurnStats.__struct_fields__)
 
 
 class _ToServer(logging.Handler):

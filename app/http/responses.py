@@ -19,9 +19,9 @@ from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.adapters.openai.tools import ignored_types
-from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
 from turnlog.app.http.request_log import notes
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from turnlog.app.models import Entry, Lease, Models
-from turnlog.app.prefix_cache import Scope, Sessions
+from turnlog.app.models import Admission, Lease, Models
+from turnlog.app.prefix_cache import PrefixCache, Scope
 from turnlog.app.settings import retention_s
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
@@ -21,7 +21,7 @@ from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
-from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
+from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
@@ -97,8 +97,8 @@ class Turns:
         new_framer: Callable[[], Framer],
         boot_id: str,
         limits: Limits,
-        sessions: Sessions,
-        observer: TurnObserver,
+        prefix_cache: PrefixCache,
+        hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
     ) -> None:
@@ -112,8 +112,8 @@ class Turns:
         self._ids = ids
         self._new_framer = new_framer
         self._boot_id = boot_id
-        self._sessions = sessions
-        self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
+        self._prefix_cache = prefix_cache
+        self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,19 +134,18 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
-        if request.replay_of is None:  # a replay is on the model that it names, or on none
-            request = replace(request, model=self._models.resolve(request.model))
-        entry = self._models.admit(request.model, yields=yields)
+        request = self._resolved(request)
+        admission = self._models.admit(request.model, yields=yields)
         try:
-            entry.weigh(size_bytes)
+            admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, entry, asked_ms)
+            prepared = await self._prepare(request, owner, admission, asked_ms)
             self._refuse_if_shutting_down()
-            entry.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
-            response = self._created(prepared, entry.lease.instance_id)
-            return self._set_running(response, prepared, entry)
+            admission.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
+            response = self._created(prepared, admission.lease.instance_id)
+            return self._set_running(response, prepared, admission)
         except BaseException:
-            entry.release()
+            admission.release()
             raise
 
     async def accept(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> tuple[Response, str]:
@@ -157,19 +156,20 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
+        request = self._resolved(request)
         # Its model is let go again: what waits long must not keep others out of memory.
-        entry = self._models.admit(request.model, yields=True)
+        admission = self._models.admit(request.model, yields=True)
         try:
-            entry.weigh(size_bytes)
+            admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, entry, asked_ms)
+            prepared = await self._prepare(request, owner, admission, asked_ms)
             self._refuse_if_shutting_down()
             return (
-                self._created(prepared, entry.lease.instance_id),
-                entry.lease.engine.info.model_fingerprint,
+                self._created(prepared, admission.lease.instance_id),
+                admission.lease.engine.info.model_fingerprint,
             )
         finally:
-            entry.release()
+            admission.release()
 
     async def resume(self, accepted: Accepted) -> LiveTurn:
         """Set a turn running that was accepted before; it lets all other turns of its model go first.
@@ -178,30 +178,30 @@ class Turns:
             ResponsesError: it cannot run any more, because its chain or model is gone; nothing was recorded.
         """
         response, created = accepted.response, accepted.response.created
-        entry = self._models.admit(created.model, yields=True)
+        admission = self._models.admit(created.model, yields=True)
         try:
             request = replace(as_request(created, Changes()), replay_of=created.replay_of)
-            prepared = await self._prepare(request, created.owner, entry, response.asked_ms)
-            _refuse_if_changed(entry.lease, accepted.fingerprint)
+            prepared = await self._prepare(request, created.owner, admission, response.asked_ms)
+            _refuse_if_changed(admission.lease, accepted.fingerprint)
             self._refuse_if_shutting_down()
-            return self._set_running(response, prepared, entry, accepted)
+            return self._set_running(response, prepared, admission, accepted)
         except BaseException:
-            entry.release()
+            admission.release()
             raise
 
     def end(self, accepted: Accepted, reason: FailureReason, message: str | None = None) -> LiveTurn:
         """End a turn that was accepted before and is not to run."""
         response, created = accepted.response, accepted.response.created
-        observer = self._surroundings.observer
+        hooks = self._dependencies.hooks
         turn, turn_log = self._open(response, created.instance_id, created.expires_at * 1000, accepted)
         assert turn_log, "what waits was stored"
         self._live.add(turn)
-        observer.began(created)
+        hooks.began(created)
         events = response.fail(reason, message, at_ms=self._clock.now_ms())
         turn.publish(events)
         turn_log.finish(turn, events)
         turn.left_queue.set()
-        observer.ended(response)
+        hooks.ended(response)
         return turn
 
     async def count(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> int:
@@ -212,30 +212,31 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
-        entry = self._models.admit(request.model)
+        request = self._resolved(request)
+        admission = self._models.admit(request.model)
         try:
-            entry.weigh(size_bytes)
-            prepared = await self._prepare(request, owner, entry, asked_ms, fits=False)
+            admission.weigh(size_bytes)
+            prepared = await self._prepare(request, owner, admission, asked_ms, fits=False)
             return len(prepared.plan.prompt.ids)
         finally:
-            entry.release()
+            admission.release()
 
     async def _prepare(
-        self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int, *, fits: bool = True
+        self, request: TurnRequest, owner: str, admission: Admission, asked_ms: int, *, fits: bool = True
     ) -> Prepared:
         """Whatever can refuse a turn once it is admitted.
 
         Args:
             fits: whether to refuse a prompt that leaves no room for an answer.
         """
-        lease = await entry.take_lease()
+        lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         items = await self._retrieval.items(referenced, owner) if referenced else {}
-        scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
+        scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
         window_tokens = self._models.window_tokens(lease.engine)
         plan = await asyncio.to_thread(
             make_plan,
@@ -243,7 +244,7 @@ class Turns:
             request,
             chain,
             items,
-            self._sessions.answers(scope),
+            self._prefix_cache.answers(scope),
             window_tokens=window_tokens if fits or request.truncation == "auto" else None,
             asked_ms=asked_ms,
         )
@@ -299,6 +300,12 @@ class Turns:
         if self._shutting_down:
             raise ShuttingDownError
 
+    def _resolved(self, request: TurnRequest) -> TurnRequest:
+        """The request for the model that its name means; a replay runs on the very model it names."""
+        if request.replay_of is not None:
+            return request
+        return replace(request, model=self._models.resolve(request.model))
+
     def _refuse_if_behind(self, request: TurnRequest) -> None:
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
@@ -326,24 +333,28 @@ class Turns:
         )
 
     def _set_running(
-        self, response: Response, prepared: Prepared, entry: Entry, accepted: Accepted | None = None
+        self, response: Response, prepared: Prepared, admission: Admission, accepted: Accepted | None = None
     ) -> LiveTurn:
         created, request, plan = response.created, prepared.request, prepared.plan
-        session = self._sessions.open(
+        lookup = self._prefix_cache.open(
             prepared.scope,
             previous_response_id=request.previous_response_id,
             key=request.prompt_cache_key,
             instructions=plan.instructions,
         )
-        turn, turn_log = self._open(response, entry.lease.instance_id, prepared.expires_ms(created), accepted)
-        turn.cache_class = session.cache_class
+        turn, turn_log = self._open(
+            response, admission.lease.instance_id, prepared.expires_ms(created), accepted
+        )
+        turn.cache_class = lookup.cache_class
         if created.idempotency_key:
             turn.grace_s = self._idempotency_grace_s
         if turn_log and created.boot_id != self._boot_id:
             events = response.requeue(at_ms=self._clock.now_ms(), boot_id=self._boot_id)
             turn.publish(events)
             turn_log.keep(events)
-        run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
+        run = TurnRun(
+            turn, turn_log, plan, admission=admission, lookup=lookup, dependencies=self._dependencies
+        )
         self._live.add(turn)
         task = asyncio.create_task(run.run())
         self._tasks.add(task)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
 from turnlog.domain.ports import Framer
 from turnlog.domain.response import Response
@@ -58,7 +58,7 @@ class FrameLog:
             silent = True
             self._wake()
 
-        patience = Patience(silence_s, fall_silent)
+        silence = SilenceTimeout(silence_s, fall_silent)
         try:
             while True:
                 if chunk := self._frames[start : start + _CHUNK_FRAMES]:
@@ -67,7 +67,7 @@ class FrameLog:
                     if self._closed and start >= len(self._frames):
                         return
                     silent = False
-                    patience.renew()
+                    silence.renew()
                 elif self._closed:
                     start = len(self._frames) - 1
                 elif self._broken_off:
@@ -78,7 +78,7 @@ class FrameLog:
                 else:
                     await self._news.wait()
         finally:
-            patience.close()
+            silence.close()
 
     def _wake(self) -> None:
         self._news.set()

@@ -149,7 +149,7 @@ class AuditReader(Protocol):
         """The newest response, not failed and made since then, whose idempotency key has this digest."""
 
 
-class LogPass(Protocol):
+class LogExport(Protocol):
     """One pass over the log as JSON lines, up to the newest event when it began. Any thread, one at a time.
 
     `total` is the number of events the pass reads, `done` of those it has read, whether or not they are of
@@ -178,7 +178,7 @@ class LogExporter(Protocol):
         since_ms: int | None = None,
         until_ms: int | None = None,
         owner: str | None = None,
-    ) -> LogPass:
+    ) -> LogExport:
         """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.
 
         With `owner`, over the events of their responses only.

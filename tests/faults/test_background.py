@@ -129,8 +129,8 @@ def test_in_a_loop_of_kills_no_background_turn_is_lost_or_ends_twice(tmp_path: P
                 ]
                 until(lambda: _some_ended(http, list(accepted)[-TURNS:], chance.randint(1, TURNS // 2)))
                 kill(server)
-                for response_id, told in zip(followed, heard, strict=True):
-                    accepted[response_id] = told.result()
+                for response_id, following in zip(followed, heard, strict=True):
+                    accepted[response_id] = following.result()
 
     with scripted(tmp_path, BUSY) as server, server.http as http:
         for response_id, told in accepted.items():

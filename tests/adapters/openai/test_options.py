@@ -9,18 +9,18 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 
 from tests.adapters.openai.asking import decode, refusal, refused
 from turnlog.adapters.openai.forms import ChatCompletionsFields, RequestBody
-from turnlog.domain.ports import JsonGuide
+from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.request import DEFAULT_SAMPLING
 
 SCHEMA = {"type": "object", "properties": {}}
 
 
 @pytest.mark.parametrize(
-    ("text", "echo", "guide"),
+    ("text", "echo", "constraint"),
     [
         (None, {}, None),
         ({"verbosity": "low"}, {"format": {"type": "text"}, "verbosity": "low"}, None),
-        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonGuide(None)),
+        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonConstraint(None)),
         (
             {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": True}},
             {
@@ -32,15 +32,17 @@ SCHEMA = {"type": "object", "properties": {}}
                     "strict": True,
                 }
             },
-            JsonGuide(SCHEMA),
+            JsonConstraint(SCHEMA),
         ),
     ],
 )
-def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: JsonGuide | None) -> None:
+def test_a_text_format_is_echoed_and_understood(
+    text: Any, echo: Any, constraint: JsonConstraint | None
+) -> None:
     """B15."""
     request = decode(text=text)
 
-    assert (request.text, request.json_format) == (echo, guide)
+    assert (request.text, request.json_format) == (echo, constraint)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _PREFLIGHT_AGE_S = b"600"
 _LEAVING = "turnlog.leaving"
 
 
-class FrontDoor:
+class SecurityMiddleware:
     """An ASGI application that lets requests through to `app`.
 
     Args:
