@@ -114,3 +114,20 @@ def test_the_ai_sdk_runs_turns_and_tool_loops(server: RunningServer) -> None:
 def test_the_ai_sdk_for_open_responses_runs_turns_and_tool_loops(server: RunningServer) -> None:
     """B1, B5, C1, C19, C22, F1."""
     assert told("ai_sdk_open_responses.mjs", server) == AI_SDK
+
+
+def test_the_official_client_has_every_method_of_responses(server: RunningServer) -> None:
+    """D-02, D-40."""
+    assert told("openai_sdk_responses.mjs", server) == {
+        "background": ["queued", "Hello"],
+        "background, dropped and resumed": [
+            ["response.created", "response.queued", "response.in_progress"],
+            True,
+        ],
+        "background, by the streaming aid": "Hello",
+        "cancelled": ["cancelled", "cancelled"],
+        "cancelled, by the streaming aid": "cancelled",
+        "deleted": True,
+        "input items": ["user", "assistant", "user"],
+        "input tokens": True,
+    }
