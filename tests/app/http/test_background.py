@@ -98,7 +98,7 @@ def test_it_needs_to_be_stored(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("background", [True, False])
 def test_a_cancelled_turn_ends_its_stream_with_one_frame(http: httpx.Client, background: bool) -> None:
-    """D-02."""
+    """D-02, D-32, E8: the same when it is read again."""
     with listening(http, "hang", background=background) as listener:
         listener.until("output_text.delta")
         answers = [http.post(f"/v1/responses/{listener.response_id}/cancel").json() for _ in range(2)]
@@ -116,6 +116,7 @@ def test_a_cancelled_turn_ends_its_stream_with_one_frame(http: httpx.Client, bac
 
 
 def test_a_turn_that_has_ended_is_not_changed_by_a_cancel(http: httpx.Client) -> None:
+    """D-40, E7."""
     body = create(http, "hi")
 
     assert http.post(f"/v1/responses/{body['id']}/cancel").json() == body
