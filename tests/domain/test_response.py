@@ -23,9 +23,12 @@ from turnlog.domain.events import (
     ItemExtended,
     ItemOpened,
     PersistHardTimedOut,
+    ResponseDeleted,
+    ResponseEvent,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
+    TurnRequeued,
 )
 from turnlog.domain.items import FunctionCallItem, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
@@ -263,3 +266,35 @@ def test_log_probabilities_are_told_with_one_delta_only() -> None:
     assert told == [((first,),), ((second,),)]
     closed = MessageItem("msg_1", "completed", "Hello", (first, second))
     assert ItemClosed(at_ms=NOON_MS, output_index=0, item=closed) in events
+
+
+def test_a_turn_that_waits_is_queued_again_by_the_next_server() -> None:
+    """D-40."""
+    events = Given(CREATED).when(lambda response: response.requeue(at_ms=LATER_MS, boot_id="next"))
+
+    assert events == [TurnRequeued(at_ms=LATER_MS, boot_id="next")]
+    assert Given(CREATED, *events).when(start) == start(Given(CREATED).response())
+    refusal = Given(CREATED, STARTED).refuses(
+        lambda response: response.requeue(at_ms=LATER_MS, boot_id="next")
+    )
+    assert refusal == "cannot start a response that is in_progress"
+
+
+@pytest.mark.parametrize("history", [(CREATED,), (CREATED, STARTED), (CREATED, STARTED, COMMITTED)])
+def test_only_what_has_settled_is_deleted(history: tuple[ResponseEvent, ...]) -> None:
+    """D-40: until then more events of the turn may follow."""
+    refusal = Given(*history).refuses(lambda response: response.delete(at_ms=LATER_MS, asked_by="ann"))
+
+    assert refusal.startswith("cannot delete a response that is ")
+
+
+@pytest.mark.parametrize("ending", [(COMMITTED, PERSISTED), (FAILED,)])
+def test_a_deleted_response_says_who_asked_for_it(ending: tuple[ResponseEvent, ...]) -> None:
+    """D-40."""
+    response = Given(CREATED, STARTED, *ending).response()
+
+    event = response.delete(at_ms=LATER_MS, asked_by="ann")
+    response.apply(event)
+
+    assert event == ResponseDeleted(at_ms=LATER_MS, asked_by="ann")
+    assert response.deleted

@@ -9,9 +9,20 @@ from msgspec.structs import replace
 
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.domain.engine_scripts import play, stories
-from tests.domain.stories import PERSISTED
-from turnlog.adapters.openai.frames import DONE, Framer, frames
-from turnlog.domain.events import GenerationStarted, Limit, ResponseCreated, ResponseEvent, merged
+from tests.domain.stories import CREATED, DELETED, NOON_MS, PERSISTED, REQUEUED, STARTED
+from turnlog.adapters.openai.frames import DONE, Framer, frames, heartbeat
+from turnlog.domain.events import (
+    GenerationStarted,
+    ItemClosed,
+    ItemExtended,
+    ItemOpened,
+    Limit,
+    ResponseCreated,
+    ResponseEvent,
+    TurnFailed,
+    merged,
+)
+from turnlog.domain.items import MessageItem
 from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 from turnlog.domain.response import fold
 
@@ -107,6 +118,55 @@ def test_a_shape_of_the_second_wire_version_is_told_in_the_recorded_bytes(shape:
 
     assert told.decode() == (GOLDEN_2 / f"{shape.replace(' ', '_')}.sse").read_text(encoding="utf-8")
     read_stream(told)
+
+
+OPENED = ItemOpened(at_ms=NOON_MS + 20, output_index=0, item=MessageItem("msg_1", "in_progress", ""))
+SAID = ItemExtended(at_ms=NOON_MS + 20, item_id="msg_1", deltas=("Hel",))
+CUT_SHORT = ItemClosed(at_ms=NOON_MS + 30, output_index=0, item=MessageItem("msg_1", "incomplete", "Hel"))
+CANCELLED = TurnFailed(at_ms=NOON_MS + 30, reason="cancelled", message="the turn was cancelled")
+IN_BACKGROUND = replace(CREATED, wire_version=2, background=True)
+
+CANCELS: dict[str, list[ResponseEvent]] = {
+    "D-02 cancelled": [replace(CREATED, wire_version=2), STARTED, OPENED, SAID, CUT_SHORT, CANCELLED],
+    "D-26 cancelled in the background": [
+        IN_BACKGROUND,
+        REQUEUED,
+        STARTED,
+        OPENED,
+        SAID,
+        CUT_SHORT,
+        CANCELLED,
+    ],
+    "D-26 cancelled in the queue": [IN_BACKGROUND, CANCELLED],
+}
+
+
+@pytest.mark.parametrize("shape", CANCELS)
+def test_a_cancelled_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
+    """D-02, D-26: one frame, no `error`; what is deleted later tells nothing more."""
+    told = b"".join(streamed([*CANCELS[shape], DELETED]))
+
+    assert told.decode() == (GOLDEN_2 / f"{shape.replace(' ', '_')}.sse").read_text(encoding="utf-8")
+    last = read_stream(told)[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+
+
+def test_in_the_first_wire_version_a_cancelled_turn_had_failed() -> None:
+    """D-02: recorded histories keep their bytes."""
+    told = read_stream(b"".join(streamed([CREATED, STARTED, CANCELLED])))
+
+    assert [event["type"] for event in told[-2:]] == ["error", "response.failed"]
+    assert told[-1]["response"]["incomplete_details"] == {"reason": "cancelled"}
+
+
+def test_a_sign_of_life_repeats_the_last_frame_about_the_status() -> None:
+    """D-40, D5: under the number of the last frame sent."""
+    live, queued = streamed([CREATED, STARTED, OPENED]), streamed([IN_BACKGROUND])
+    running = streamed([IN_BACKGROUND, STARTED, OPENED])
+
+    assert heartbeat(live[:3], 2) == live[1].replace(b'"sequence_number":1', b'"sequence_number":2')
+    assert heartbeat(queued, 1) == queued[1]
+    assert heartbeat(running[:3], 4) == running[2].replace(b'"sequence_number":2', b'"sequence_number":4')
 
 
 @given(stories)
