@@ -93,7 +93,11 @@ class Background:
         """
         if not queued.cancelled:
             queued.cancelled = True
-            await self._withdraw(queued)
+            try:
+                await self._withdraw(queued)
+            except BaseException:
+                queued.cancelled = False
+                raise
         await queued.begun.wait()
         assert queued.turn
         queued.turn.abort("cancelled")
@@ -136,25 +140,30 @@ class Background:
             await asyncio.wait((queued.preparation,))
         if not queued.turn:
             self._live.queued.withdraw(queued)
-            await self._end(queued, "cancelled")
+            accepted = await self._accepted(queued)
+            self._has_begun(queued, self._turns.end(accepted, "cancelled"))
 
     async def _begin(self, queued: QueuedTurn) -> None:
         """Set a turn running, or end it by what stands against that."""
         try:
-            if queued.cancelled:
-                await self._end(queued, "cancelled")
-                return
-            accepted = await self._accepted(queued)
-            self._has_begun(queued, await self._turns.resume(accepted))
+            await self._resume(queued)
         except ShuttingDownError:
             pass  # the next server runs it
         except StorageError:
             log.exception("[responses] the background turn %s stays queued", queued.response_id)
-        except Exception as error:
-            await self._end(queued, _reason(error), str(error))
 
-    async def _end(self, queued: QueuedTurn, reason: FailureReason, message: str | None = None) -> None:
-        self._has_begun(queued, self._turns.end(await self._accepted(queued), reason, message))
+    async def _resume(self, queued: QueuedTurn) -> None:
+        accepted = await self._accepted(queued)
+        if queued.cancelled:
+            self._has_begun(queued, self._turns.end(accepted, "cancelled"))
+            return
+        try:
+            turn = await self._turns.resume(accepted)
+        except (ShuttingDownError, StorageError):
+            raise
+        except Exception as error:
+            turn = self._turns.end(accepted, _reason(error), str(error))
+        self._has_begun(queued, turn)
 
     def _has_begun(self, queued: QueuedTurn, turn: LiveTurn) -> None:
         queued.begin(turn)

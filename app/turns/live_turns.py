@@ -61,12 +61,13 @@ class LiveTurns:
         """Whose turn it is; None if there is no such turn."""
         return turn.response.created.owner if (turn := self._turns.get(response_id)) else None
 
-    def queued_of(self, owner: str) -> int:
-        """How many of the owner's turns wait for their lane, those in the background aside."""
-        return sum(
-            response.started is None and response.ended is None and not response.created.background
+    def queued_of(self, owner: str, *, background: bool = False) -> int:
+        """How many of the owner's turns wait for their lane, in the background or before it."""
+        waiting = sum(
+            response.started is None and response.ended is None and response.created.background is background
             for response in self._of(owner)
         )
+        return waiting + (self.queued.count_of(owner) if background else 0)
 
     def items_of(self, owner: str, item_ids: Set[str]) -> dict[str, Item]:
         """The owner's output items of those ids, by id; of turns that are to be stored only (D-30)."""

@@ -58,7 +58,8 @@ class Quotas:
         Raises:
             OwnersShareError: as many background turns of the owner are queued as may.
         """
-        if self._queueing[owner] + self._live.queued.count_of(owner) >= MAX_BACKGROUND_TURNS:
+        waiting = self._queueing[owner] + self._live.queued_of(owner, background=True)
+        if waiting >= MAX_BACKGROUND_TURNS:
             raise OwnersShareError("background turns queued", MAX_BACKGROUND_TURNS, self._retry_after_s(1))
         with _one_more(self._queueing, owner):
             yield
