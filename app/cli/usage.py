@@ -27,9 +27,9 @@ _NUMBERS = ("turns", "failed", "input_tokens", "cached_tokens", "output_tokens",
 @json_option
 @db_option
 def show_usage(by: str, since: str | None, until: str | None, db: str | None, *, as_json: bool) -> None:
-    """Sum tokens and turns, the most tokens first.
+    """Sum tokens and turns.
 
-    Deleted and expired turns count, too: their numbers stay.
+    The most tokens come first. Deleted and expired turns count, too: their numbers stay.
 
     \b
     turnlog usage --by owner,model --since 30d
