@@ -150,7 +150,7 @@ def _check(recorder: EventRecorder, path: Path) -> None:
 
 def _require(path: Path) -> None:
     if not path.is_file():
-        raise StorageError(f"There is no event store at '{path}'.")
+        raise StorageError(f"No event store at '{path}'.")
 
 
 def _opening(path: Path) -> AbstractContextManager[None]:

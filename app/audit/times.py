@@ -29,5 +29,7 @@ def read_time(name: str, text: str, *, now_ms: int) -> int:
         # In a query string an offset's plus sign becomes a space unless it was escaped.
         at = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text)
     except ValueError:
-        raise InvalidRequestError(f"{name} is no time; write one {EXAMPLES}.", param=name) from None
+        raise InvalidRequestError(
+            f"{name} is not a valid time. Expected a time {EXAMPLES}.", param=name
+        ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -338,4 +338,4 @@ def test_load_records_can_be_read(tmp_path: Path) -> None:
     ]
     assert [json.loads(line) for line in lines] == shown
     began, _, beta = (line.split() for line in table.splitlines()[:3])
-    assert (began[:4], beta[2:4]) == (["began", "model", "for", "took"], ["beta", "operator"])
+    assert (began[:4], beta[2:4]) == (["started", "model", "cause", "duration"], ["beta", "operator"])
