@@ -85,7 +85,7 @@ class ConstraintCompiler:
         """
         matcher = LLMatcher(self._tokenizer(), constraint.grammar, limits=_LIMITS, log_level=0)
         if matcher.is_error():
-            raise InvalidRequestError(f"The schema cannot be followed: {_first_line(matcher.get_error())}")
+            raise InvalidRequestError(f"Unsupported schema: {_first_line(matcher.get_error())}")
         return MlxConstraint(matcher, constraint)
 
     def _json(self, schema: Json) -> str:

@@ -137,7 +137,7 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
     # The route as it is declared: the path is the client's.
     log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    message = "Something went wrong inside turnlog; its log has the details."
+    message = "Internal error. See turnlog's log for details."
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 

@@ -1,4 +1,4 @@
-"""Why a turn failed, in plain words: what happened, and what an operator can do about it."""
+"""Why a turn failed: what happened, and what an operator can do about it."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ FAILURES: Mapping[FailureReason, tuple[str, str]] = {
     ),
     "model_unavailable": (
         "There was not enough memory for the model or for the turn.",
-        "Unload a model ('turnlog models unload NAME') or raise TURNLOG_MEMORY_BYTES, then run the turn again.",
+        "Unload a model ('turnlog models unload NAME') or raise TURNLOG_MEMORY_BYTES, then run it again.",
     ),
 }
 """What happened and what to do about it, for each reason."""

@@ -197,7 +197,7 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
         (("ls", "--since", "soon"), "since is not a valid time. Expected a time such as"),
         (("ls", "--q", "ab"), "q must have at least 3 characters."),
         (("ls", "--metadata", "team"), "--metadata is 'team': expected KEY=VALUE."),
-        (("ls", "--min-tokens", "many"), "min_tokens must be a whole number."),
+        (("ls", "--min-tokens", "many"), "min_tokens must be an integer."),
         (("ls", "--limit", "5000"), "limit must be from 1 to 1000."),
         (("ls", "--status", "error", "--reason", "cancelled"), "exclude each other"),
         (("ls", "--chain", "resp_zz"), "begins with 'resp_zz'. List responses with 'turnlog ls'."),

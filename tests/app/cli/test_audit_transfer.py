@@ -114,7 +114,7 @@ def test_an_imported_log_streams_the_same_bytes(filled: Filled, tmp_path: Path, 
             export.write_bytes(http.get("/v1/audit/export").raise_for_status().content)
     else:
         told(filled.server.database, "export", "--out", str(export))
-    assert "events are in" in told(elsewhere, "import", str(export))
+    assert "Imported " in told(elsewhere, "import", str(export))
 
     with serving(elsewhere, *filled.arguments) as server, server.http as http:
         again = [http.get(f"/v1/responses/{each.response_id}?stream=true").content for each in filled.turns]
@@ -136,7 +136,7 @@ def test_commands_that_take_a_log_for_themselves_say_that_the_server_must_stop(
     for arguments in (("import", str(export)), ("reindex",), ("vacuum",)):
         line = refusal(filled.server.database, *arguments)
         assert filled.server.address in line
-        assert line.endswith("Stop it, then try again.")
+        assert line.endswith("Stop the server and try again.")
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────
