@@ -61,7 +61,7 @@ class EventLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="event"
         if self.base64 is not None:
             state = b64decode(self.base64, validate=True)
         if not state:
-            raise ValueError("it has no event")
+            raise ValueError("the event is missing")
         return StoredEvent(self.response_id, self.version, self.topic, state)
 
 

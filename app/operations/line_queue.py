@@ -79,7 +79,7 @@ class LineQueue:
                 self._dropped -= dropped
                 self._changed.notify_all()
             if dropped:
-                log.warning("[log] dropped %d lines: the reader is too slow", dropped)
+                log.warning("[log] %d lines were dropped: the output is blocked", dropped)
 
     def _write(self, line: bytes) -> None:
         while line:

@@ -124,7 +124,7 @@ def test_a_damaged_file_is_not_opened(path: Path) -> None:
     path.write_bytes(content)
 
     with pytest.raises(
-        StorageError, match=f"^The event store '{path}' is damaged: .* Restore it from a copy"
+        StorageError, match=f"^The event store '{path}' is damaged: .* Restore it from a backup"
     ):
         open_sqlite(path)
 

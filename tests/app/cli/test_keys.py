@@ -71,8 +71,8 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
         (["add", "a b"], "owner's name"),
         (["add"], "Missing argument 'OWNER'"),
         (["add", "x", "--role", "admin"], "'admin' is not one of 'client', 'auditor', 'operator'"),
-        (["revoke", "key_00000000"], "There is no key 'key_00000000'"),
-        (["revoke", "alice"], "'alice' is an owner with the keys key_"),
+        (["revoke", "key_00000000"], "Key 'key_00000000' not found"),
+        (["revoke", "alice"], "'alice' is an owner, not a key id. Keys of this owner: key_"),
     ],
 )
 def test_what_cannot_be_done_with_keys_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -111,7 +111,7 @@ def test_without_a_key_a_server_listens_on_this_machine_only(
     done = turnlog("serve", "--port", "0", "--host", host, "--db", str(database), *script)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "can be reached by others" in done.stderr
+    assert "without API keys" in done.stderr
     assert "'turnlog keys add NAME', or listen on 127.0.0.1" in done.stderr
 
 

@@ -39,7 +39,7 @@ def test_a_log_in_memory_says_that_nothing_will_be_kept(scripted: tuple[str, ...
             assert http.get(f"/v1/responses/{second['id']}").json() == second
         assert server.stop() == 0
 
-    assert "nothing of it will be there" in errors.read_text(encoding="utf-8")
+    assert "will be lost when this server stops" in errors.read_text(encoding="utf-8")
     assert not Path(":memory:").exists()
 
 

@@ -297,9 +297,9 @@ def test_without_a_server_the_command_starts_one_for_itself(tmp_path: Path) -> N
     broken = turnlog("replay", original, "--db", str(database), TURNLOG_ENGINE="scripted")
 
     assert again.stdout.startswith("Hello\nresp_")
-    assert "one is started for this command" in again.stderr
+    assert "starting one for this command" in again.stderr
     assert (broken.returncode, broken.stdout) == (2, "")
-    assert "--engine scripted plays files" in broken.stderr
+    assert "--engine scripted requires --script" in broken.stderr
 
 
 def test_the_server_that_a_command_starts_is_no_program_of_the_folder_it_is_called_in(
