@@ -17,7 +17,7 @@ from turnlog.adapters.openai.forms import (
     TextFormat,
 )
 from turnlog.adapters.openai.input_items import pieces, read_items
-from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits
+from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits, check_numbers
 from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
@@ -76,6 +76,9 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
     retry_keys = {name: headers[name] for name in RETRY_HEADERS if name in headers}
     check_limits(body, items, tools_by_place, retry_keys, limits)
+    kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
+    for place, value in kept.items():
+        check_numbers(place, value)
     request = TurnRequest(
         model=body.model,
         input=pieces(items),

@@ -179,6 +179,13 @@ def test_a_row_that_was_damaged_is_named_and_the_others_can_be_read(store: Store
     assert store.reader.events("resp_b").result() == turn("resp_b")
 
 
+def test_what_sqlite_takes_no_parameter_of_is_a_storage_error(store: Store) -> None:
+    reads: list[Future[Any]] = [store.reader.events("\ud800"), store.reader.chain("resp_a", limit=2**64)]
+    for read in reads:
+        with pytest.raises(StorageError, match="The event store could not be read"):
+            read.result()
+
+
 def test_a_store_whose_tables_are_gone_is_a_storage_error(store: Store) -> None:
     execute(store.path, "DROP TABLE stored_events")
     execute(store.path, "DROP TABLE responses")

@@ -1,6 +1,7 @@
 """The bounds of a request: taken up to each, refused beyond it by the name of the field and the bound."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,6 +100,40 @@ def test_a_bound_is_kept_up_to_itself_and_named_beyond(
     error = refusal(LIMITS, **broken)
 
     assert (error.param, bound in error.message) == (param, True)
+
+
+LARGEST, SMALLEST = 2**64 - 1, -(2**63)
+
+
+@pytest.mark.parametrize("number", [LARGEST + 1, SMALLEST - 1, 10**400])
+@pytest.mark.parametrize(
+    ("field", "holding"),
+    [
+        ("text", lambda number: formatted({"maximum": number})),
+        ("tools", lambda number: function(parameters={"maximum": number})),
+        ("tools", lambda number: {"tools": [{"type": "web_search", "limit": number}]}),
+        (
+            "tools",
+            lambda number: {
+                "input": [
+                    SAY,
+                    {"type": "additional_tools", "tools": function(parameters={"x": number})["tools"]},
+                ]
+            },
+        ),
+        ("tool_choice", lambda number: {"tools": [FUNCTION], "tool_choice": FUNCTION | {"x": [number]}}),
+        ("metadata", lambda number: {"metadata": {"k": number}}),
+    ],
+)
+def test_an_integer_of_more_than_64_bits_is_refused_where_it_would_be_kept(
+    field: str, holding: Callable[[int], Json], number: int
+) -> None:
+    for kept in (LARGEST, SMALLEST):
+        decode(**holding(kept))
+
+    error = refusal(**holding(number))
+
+    assert (error.param, error.code) in [(field, "integer_out_of_range"), (None, "invalid_json")]
 
 
 @pytest.mark.parametrize("name", ["idempotency-key", "x-client-request-id"])
