@@ -6,14 +6,16 @@ socket open until its buffer is taken.
 """
 
 import logging
+import uuid
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from turnlog.adapters.http11 import StandardProtocol
 from turnlog.adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
@@ -47,11 +49,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     drain_limit_s: Callable[[], float] = lambda: 30.0
 
 
-class _Refusal(Exception):  # noqa: N818 - never leaves the protocol
-    """A request that breaks a limit while it is parsed."""
-
-
-class CuttableProtocol(HttpToolsProtocol):
+class CuttableProtocol(StandardProtocol):
     """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
 
     limits = ConnectionLimits()
@@ -62,7 +60,7 @@ class CuttableProtocol(HttpToolsProtocol):
     # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
     _pending_bytes = 0
     _header_bytes = 0
-    _refusal = (400, "invalid_http", "Invalid HTTP request received.")
+    _request_id = ""
 
     # ── the connection ──
 
@@ -97,14 +95,21 @@ class CuttableProtocol(HttpToolsProtocol):
             if self.transport.is_closing():
                 return
             if self._pending_bytes > self.limits.head_bytes:
-                self._refusal = self._head_refusal()
+                self.refusal = self._head_refusal()
                 self.send_400_response("")
                 return
 
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort, "flow": self.flow}}
+        self._request_id = _new_request_id()
+        self.scope["extensions"] = {
+            _EXTENSION: {
+                "abort": self.transport.abort,
+                "flow": self.flow,
+                "request_id": self._request_id,
+            }
+        }
         self._header_bytes = 0
         self._wait("head", self.limits.head_timeout_s)
 
@@ -112,18 +117,20 @@ class CuttableProtocol(HttpToolsProtocol):
         """Take a header, of the head or of the trailers."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.head_bytes:
-            self._refusal = self._head_refusal()
-            raise _Refusal
+            self.refuse(*self._head_refusal())
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there: begin to wait for the body."""
         if len(self.pipeline) >= MOST_PIPELINED:
-            self._refusal = (400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
-            raise _Refusal
+            self.refuse(400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
         self._pending_bytes = 0
         self._wait("body", self.limits.body_timeout_s)
         super().on_headers_complete()
+
+    def on_request(self) -> None:
+        """Give the answer its id, whoever makes it."""
+        self.cycle.default_headers = [*self.cycle.default_headers, _id_header(self._request_id)]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -148,18 +155,21 @@ class CuttableProtocol(HttpToolsProtocol):
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
-        status, code, message = self._refusal
-        kind = "invalid_request_error"
-        body = msgspec.json.encode(error_envelope(kind, message, code=code))
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-            body
-        )
-        self.transport.write(STATUS_LINE[status] + head + body)
+        status, code, message = self.refusal
+        request_id = self._request_id or _new_request_id()
+        log.info("[http] not a request", extra={"request_id": request_id, "status": status, "code": code})
+        body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
+        headers = [
+            *self.server_state.default_headers,
+            _id_header(request_id),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
         self._watch_reader()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the application answers an upgrade, and strangers write no lines into the log."""
 
     # ── deadlines of the sender ──
 
@@ -184,7 +194,7 @@ class CuttableProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"The request's {self._waits_for} did not come in time."
-            self._refusal = (408, "request_timeout", message)
+            self.refusal = (408, "request_timeout", message)
             self.send_400_response("")
 
     def _head_refusal(self) -> tuple[int, str, str]:
@@ -240,8 +250,12 @@ def within(limits: ConnectionLimits) -> type[CuttableProtocol]:
 
 async def _full(scope: Any, receive: Any, send: Any) -> None:
     """The application of a connection too many."""
-    message = "The server has as many open connections as it may have. Retry later."
-    body = msgspec.json.encode(error_envelope("server_error", message, code="too_many_connections"))
+    code, message = (
+        "too_many_connections",
+        "The server has as many open connections as it may have. Retry later.",
+    )
+    log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
+    body = msgspec.json.encode(error_envelope("server_error", message, code=code))
     head = {
         b"content-type": b"application/json",
         b"content-length": str(len(body)).encode(),
@@ -250,6 +264,20 @@ async def _full(scope: Any, receive: Any, send: Any) -> None:
     }
     await send({"type": "http.response.start", "status": 503, "headers": list(head.items())})
     await send({"type": "http.response.body", "body": body})
+
+
+def _new_request_id() -> str:
+    return f"req_{uuid.uuid4().hex}"
+
+
+def _id_header(request_id: str) -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.encode()
+
+
+def request_id(scope: Any) -> str | None:
+    """The id that a request's answer has in its `x-request-id`; under another server, none."""
+    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    return extension and extension["request_id"]
 
 
 def cut_off(scope: Any) -> None:

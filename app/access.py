@@ -30,10 +30,13 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     # The status alone; what is wrong is told to operators.
     ("GET", "/health/ready"): EVERYONE,
     ("GET", "/"): ANY_ROLE,
-    ("HEAD", "/"): ANY_ROLE,
     ("GET", "/openapi.json"): ANY_ROLE,
     ("GET", "/v1/models"): ANY_ROLE,
     ("GET", "/v1/models/{name}"): ANY_ROLE,
+    # Models of that name.
+    ("GET", "/v1/models/load"): ANY_ROLE,
+    ("GET", "/v1/models/unload"): ANY_ROLE,
+    ("GET", "/v1/models/swap"): ANY_ROLE,
     ("POST", "/v1/models/load"): OPERATOR,
     ("POST", "/v1/models/unload"): OPERATOR,
     ("POST", "/v1/models/swap"): OPERATOR,
@@ -106,6 +109,11 @@ class Access:
         if known is None:
             raise UnauthenticatedError(given=credential is not None)
         return known
+
+    @property
+    def keys_in_use(self) -> bool:
+        """Whether callers are told apart by keys; without any, all are one owner."""
+        return self._keys.in_use
 
     def still_in(self, caller: Caller) -> bool:
         """Whether the caller's key has not been revoked meanwhile."""

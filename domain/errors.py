@@ -82,29 +82,44 @@ class RoleForbiddenError(ForbiddenError):
         super().__init__(f"This key may not do this; it takes the role {roles}.")
 
 
-class OwnersShareError(ResponsesError):
+class OverloadError(ResponsesError):
+    """There is too much to do already; the same request is worth sending again in `retry_after_s` (D-38)."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(f"{message} Retry after {retry_after_s}s.")
+        self.retry_after_s = retry_after_s
+
+
+class OwnersShareError(OverloadError):
     """The owner has as much of something as one owner may; it is free again when some of that has ended."""
 
     code = "owner_limit_exceeded"
 
-    def __init__(self, what: str, limit: int) -> None:
-        super().__init__(f"You have {limit} {what}, as many as one owner may. Retry after 1s.")
+    def __init__(self, what: str, limit: int, retry_after_s: int) -> None:
+        super().__init__(f"You have {limit} {what}, as many as one owner may.", retry_after_s)
 
 
-class QueueFullError(ResponsesError):
+class QueueFullError(OverloadError):
     """As many requests wait for the model as may; nothing was done for this one (R-031, R-041)."""
 
     code = "queue_full"
 
-    def __init__(self, spent: str, limit: int) -> None:
-        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting. Retry after 1s.")
+    def __init__(self, spent: str, limit: int | str, retry_after_s: int) -> None:
+        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting.", retry_after_s)
 
 
 class ColdQueueFullError(QueueFullError):
     """As many requests as may wait for the model to be loaded (R-032, R-045)."""
 
-    def __init__(self, admitted: int, limit: int) -> None:
-        super().__init__(f"{admitted} requests wait for the model to be loaded", limit)
+    def __init__(self, admitted: int, limit: int, retry_after_s: int) -> None:
+        super().__init__(f"{admitted} requests wait for the model to be loaded", limit, retry_after_s)
+
+
+class BacklogFullError(QueueFullError):
+    """The requests that wait hold as much memory as they may."""
+
+    def __init__(self, waiting_bytes: int, max_bytes: int, retry_after_s: int) -> None:
+        super().__init__(f"{waiting_bytes:,} bytes of requests wait", f"{max_bytes:,} bytes", retry_after_s)
 
 
 class ModelUnavailableError(UnavailableError):
@@ -251,25 +266,28 @@ class ContextLengthError(InvalidRequestError):
 
 
 class TemplateTimeoutError(InvalidRequestError):
-    """The conversation was not rendered and encoded in the time there is for it."""
+    """The conversation was not rendered and encoded in the time, or the memory, there is for it."""
 
     code = "template_timeout"
     param = "input"
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The conversation was not rendered and encoded within {limit_s:g} s. Send less, or use a model "
-            "with a simpler chat template."
+            f"The conversation was not rendered and encoded within {limit_s:g} s and the memory there is for "
+            "it. Send less, or use a model with a simpler chat template."
         )
 
 
 class SchemaTooComplexError(InvalidRequestError):
-    """A schema was not compiled in the time there is for it."""
+    """A schema was not compiled in the time, or the memory, there is for it."""
 
     code = "schema_too_complex"
 
     def __init__(self, limit_s: float) -> None:
-        super().__init__(f"The schema was not compiled within {limit_s:g} s. Use a simpler one.")
+        super().__init__(
+            f"The schema was not compiled within {limit_s:g} s and the memory there is for it. "
+            "Use a simpler one."
+        )
 
 
 class PromptCrashedEngineError(InvalidRequestError):
@@ -282,17 +300,6 @@ class PromptCrashedEngineError(InvalidRequestError):
         super().__init__(
             f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
             "another one, or wait."
-        )
-
-
-class TextProcessError(UnavailableError):
-    """The process that renders and encodes prompts died twice over one request."""
-
-    code = "engine_crashed"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The process that renders prompts died while it worked on this request. Retry later."
         )
 
 

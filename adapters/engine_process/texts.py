@@ -33,7 +33,6 @@ from turnlog.domain.errors import (
     SchemaTooComplexError,
     ShuttingDownError,
     TemplateTimeoutError,
-    TextProcessError,
 )
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import Guide, JsonGuide, Prompt
@@ -126,11 +125,11 @@ class TextProcess:
             if isinstance(guide, JsonGuide)
             else CompileCalls(guide.tools, guide.many)
         )
-        too_slow = SchemaTooComplexError(COMPILE_LIMIT_S)
-        return self._ask(request, Compiled, COMPILE_LIMIT_S, too_slow).constraint
+        refusal = SchemaTooComplexError(COMPILE_LIMIT_S)
+        return self._ask(request, Compiled, COMPILE_LIMIT_S, refusal).constraint
 
     def _ask(
-        self, request: Struct, expected: type[_Answer], limit_s: float, too_slow: ResponsesError
+        self, request: Struct, expected: type[_Answer], limit_s: float, refusal: ResponsesError
     ) -> _Answer:
         with self._asking:
             for _ in range(2):
@@ -141,7 +140,7 @@ class TextProcess:
                 except TimeoutError:
                     self._replace(running)
                     _log.warning("[models] a text process was too slow and is started again")
-                    raise too_slow from None
+                    raise refusal from None
                 except (EOFError, OSError):
                     self._replace(running)
                     _log.warning(
@@ -151,8 +150,8 @@ class TextProcess:
                     )
                 else:
                     return _expected(answer, expected)
-        # Whatever was asked did that twice; a third process would fare no better.
-        raise TextProcessError
+        # Most likely for its memory; a third process would fare no better.
+        raise refusal
 
     def _present(self) -> "_Running":
         if running := self._running:

@@ -85,6 +85,9 @@ _DECODERS: dict[str, Callable[[int], _Decoder]] = {
 }
 
 
+READ_ENCODINGS = tuple(_DECODERS)
+
+
 def decompressing(most_bytes: int) -> Callable[[ASGIApp], ASGIApp]:
     """A middleware that lets applications read compressed bodies as they were before.
 

@@ -62,6 +62,8 @@ if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered a
     from turnlog.adapters.mlx.cache import MlxCache
     from turnlog.adapters.mlx.engine import MlxEngine
 
+_log = logging.getLogger(__name__)
+
 _KEPT_CONSTRAINTS = 64
 
 
@@ -77,6 +79,7 @@ class EngineServer:
         self._saying = Lock()
         self._step_s: Callable[[], float] = lambda: 0.0
         self._pool_bytes: Callable[[], int] = lambda: 0
+        self._active_bytes: Callable[[], int] = lambda: 0
 
     def serve(self) -> None:
         """Load the model and run its turns, until the server is gone."""
@@ -97,7 +100,8 @@ class EngineServer:
                 case Cancel(turn_id=turn_id):
                     engine.cancel(turn_id)
                 case Drop(cache=number):
-                    engine.drop(self._caches.pop(number))
+                    if cache := self._caches.pop(number, None):
+                        engine.drop(cache)
                 case ReleaseMemory():
                     engine.release_memory()
 
@@ -109,7 +113,7 @@ class EngineServer:
 
         thread = EngineThread()
         self._step_s = lambda: thread.step_s
-        self._pool_bytes = mx.get_cache_memory
+        self._pool_bytes, self._active_bytes = mx.get_cache_memory, mx.get_active_memory
         hashes = FileHashes(Path(asked.hashes) if asked.hashes else None)
         source = MlxSource(
             Path(asked.folder), thread, hashes, concurrency=asked.concurrency, delivered=self._send_said
@@ -120,19 +124,19 @@ class EngineServer:
 
     def _submit(self, engine: "MlxEngine", build: Callable[..., object], asked: Submit) -> None:
         try:
-            guide = build(asked.constraint) if asked.constraint else None
+            submission = Submission(
+                turn_id=asked.turn_id,
+                prompt=Prompt(tokens.unpack(asked.prompt)),
+                sampling=asked.sampling,
+                output_budget_tokens=asked.output_budget_tokens,
+                warm=self._caches[asked.warm] if asked.warm is not None else None,
+                guide=build(asked.constraint) if asked.constraint else None,
+                tools=asked.tools,
+            )
         except Exception as error:
+            _log.exception("a turn could not be started")
             self._channel.send(Outputs([Failed(asked.turn, f"{type(error).__name__}: {error}", None)]))
             return
-        submission = Submission(
-            turn_id=asked.turn_id,
-            prompt=Prompt(tokens.unpack(asked.prompt)),
-            sampling=asked.sampling,
-            output_budget_tokens=asked.output_budget_tokens,
-            warm=self._caches[asked.warm] if asked.warm is not None else None,
-            guide=guide,
-            tools=asked.tools,
-        )
         engine.submit(submission, partial(self._say, asked.turn))
 
     # ── on the engine's thread ──
@@ -193,8 +197,8 @@ class EngineServer:
             os._exit(0)
 
     def _held_bytes(self) -> int:
-        from_system = resident_bytes(os.getpid())
-        return max(0, from_system - self._pool_bytes())
+        """What the system says, without MLX's pool of freed memory; where it says nothing, what MLX says."""
+        return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
 _SPENT = frozenset(Spent.__struct_fields__)

@@ -32,6 +32,8 @@ def connected(receives: type[Received]) -> Channel[Received]:
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     # transformers greets those who have no PyTorch.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # The last words of the process have room for what happened, not for where in Rust.
+    os.environ["RUST_BACKTRACE"] = "0"
     return Channel(socket.socket(fileno=descriptor), receives)
 
 

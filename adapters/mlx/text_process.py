@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from time import perf_counter
 
 from turnlog.adapters.engine_process.channel import Channel
 from turnlog.adapters.engine_process.messages import (
@@ -29,6 +30,9 @@ from turnlog.adapters.mlx.hosted import connected
 from turnlog.domain import tokens
 from turnlog.domain.errors import EngineError, InvalidRequestError
 from turnlog.domain.ports import CallGuide, JsonGuide
+
+LONG_S = 0.5
+"""A request that takes longer leaves a lot of freed memory behind."""
 
 
 class TextServer:
@@ -80,10 +84,16 @@ def main() -> None:
     except EngineError as error:
         channel.send(Broke(error.message))
         return
+    from turnlog.adapters.mlx.runtime import release_memory
+
     _bound_memory(first.memory_bytes)
     channel.send(Ready())
     while True:
-        channel.send(server.answer(channel.receive()))
+        request = channel.receive()
+        began_s = perf_counter()
+        channel.send(server.answer(request))
+        if perf_counter() - began_s > LONG_S:
+            release_memory()
 
 
 def _bound_memory(more_bytes: int) -> None:

@@ -27,6 +27,7 @@ REFUSALS = {
     405: "The route has no such method.",
     408: "The request did not come in time.",
     413: "The body is too large.",
+    414: "The target is too long.",
     415: "The body is no JSON, or compressed in a way that is not read here.",
     426: "Not supported.",
     429: "Too much is asked for at once; try again after `Retry-After`.",
@@ -36,9 +37,9 @@ REFUSALS = {
     504: "The engine took too long.",
 }
 
-_TURN = (400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
+_TURN = (400, 401, 403, 404, 408, 413, 414, 415, 429, 431, 500, 503, 504)
 _CHANGE = _TURN[:-1]
-_READ = (400, 401, 403, 404, 408, 429, 431, 500, 503)
+_READ = (400, 401, 403, 404, 408, 414, 429, 431, 500, 503)
 
 _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 

@@ -1,6 +1,5 @@
 """`turnlog keys`: who may use the server, and what for. The one way to make a key."""
 
-import os
 import time
 from datetime import UTC, datetime
 
@@ -10,10 +9,10 @@ from rich.table import Table
 
 from turnlog.adapters.keys import Key, KeyFile
 from turnlog.app.cli.console import err, out, print_json, refusing
-from turnlog.app.cli.options import db_option, json_option
+from turnlog.app.cli.options import db_option, json_option, settings
 from turnlog.app.cli.printing import ago, plain_table
 from turnlog.app.server.bootstrap import key_file
-from turnlog.app.settings import SettingsError, load_settings
+from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.owners import Role
 
@@ -97,7 +96,7 @@ def _file(db: str | None) -> KeyFile:
     Raises:
         SettingsError: the log is in memory.
     """
-    file = key_file(load_settings(os.environ, {"db": db}))
+    file = key_file(settings(db=db))
     if file is None:
         raise SettingsError("a log in memory has no keys: it is served on this machine only")
     return file

@@ -1,6 +1,5 @@
 """`turnlog models`: what a running server has in memory, and changes to it; and fetching a model."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -11,11 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
-from turnlog.app.cli.options import database, db_option, json_option
+from turnlog.app.cli.options import database, db_option, json_option, settings
 from turnlog.app.cli.printing import plain_table
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
-from turnlog.app.settings import load_settings
 
 Json = dict[str, Any]
 
@@ -73,7 +71,7 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
 def pull_model(name: str) -> None:
     """Fetch a model as an MLX model folder, once."""
     with refusing(), progress_bar() as progress:
-        folder = pull_default_model(load_settings(os.environ, {}).cache, progress)
+        folder = pull_default_model(settings().cache, progress)
     out.print(f"{name} is in {folder}")
 
 

@@ -16,7 +16,7 @@ from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
 from turnlog.app.server.server import check_exposure, open_socket, serve, url
-from turnlog.app.settings import Settings, load_settings
+from turnlog.app.settings import Settings, ignored_variables, load_settings
 
 log = logging.getLogger("turnlog")
 
@@ -35,6 +35,8 @@ def serve_command(**options: Any) -> None:
     with refusing():
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level)
+        for sentence in ignored_variables(os.environ):
+            log.warning("%s", sentence)
         with open_socket(settings.host, settings.port) as listener:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:

@@ -18,6 +18,7 @@ from turnlog.adapters.uvicorn import cut_off
 from turnlog.app.access import Access, UnauthenticatedError, check_route, is_open
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.origins import AllowList, is_loopback
+from turnlog.app.http.request_log import note_refusal, notes
 from turnlog.domain.errors import ResponsesError
 from turnlog.domain.owners import Caller
 
@@ -51,11 +52,13 @@ class FrontDoor:
                 return
             caller = self._caller(scope)
         except ResponsesError as error:
+            note_refusal(scope, error)
             self._refused(error.code)
             await send_refusal(error, send)
             return
         scope["user"] = caller
         if caller:
+            notes(scope).owner = caller.owner
             send = self._while_in(caller, scope, send)
         with ExitStack() as leaving:
             cast(Any, scope)[_LEAVING] = leaving
@@ -63,7 +66,7 @@ class FrontDoor:
 
     def _check_sender(self, scope: HTTPScope) -> None:
         server = scope["server"]
-        self._allowed.check_host(_all(scope, b"host"), server and server[0])
+        self._allowed.check_host(_all(scope, b"host"), server and server[0], scope["http_version"])
         self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
 
     def _caller(self, scope: HTTPScope) -> Caller | None:
@@ -155,6 +158,8 @@ def _first(scope: HTTPScope, wanted: bytes) -> str | None:
 async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Let a caller through to a route if its roles include it (Litestar's guard of every route)."""
     scope = cast(HTTPScope, connection.scope)
+    found = notes(scope)
+    found.route, found.response_id = scope["path_template"], scope["path_params"].get("response_id")
     check_route(scope["user"], scope["method"], scope["path_template"])
 
 

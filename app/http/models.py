@@ -1,6 +1,7 @@
 """The routes of models: what is declared and in memory, and an operator's changes to it."""
 
 from typing import Any
+from urllib.parse import unquote
 
 from litestar import Request, get, post
 from litestar.datastructures import State
@@ -22,9 +23,12 @@ async def list_models(service: Service, caller: Caller) -> Json:
     return {"object": "list", "data": [model_object(entry, caller) for entry in service.models.listed()]}
 
 
-@get("/v1/models/{name:str}")
-async def read_model(name: str, service: Service, caller: Caller) -> Json:
-    """One of them; clients ask for it to see whether a name is known."""
+# A model may be called like an operator's route.
+@get(["/v1/models/{name:path}", "/v1/models/load", "/v1/models/unload", "/v1/models/swap"])
+async def read_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """One of them; clients ask for it to see whether a name is known, a slash in it escaped or not."""
+    # As it was sent: to the router `a//b` is `a/b`.
+    name = unquote(request.scope["raw_path"].decode("latin-1")).removeprefix("/v1/models/")
     return model_object(service.models.entry(name), caller)
 
 

@@ -1,5 +1,6 @@
 """The route of replays: run a turn again, tell it again, or check it."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ async def replay_response(
         with service.quotas.beginning(original.created.owner):
             check = await service.replays.check(original, yields=body.yields)
         await until_over(check.turn, request)
-        return Response(verdict_object(check.verdict()))
+        # It asks the model's text process, which may be busy.
+        return Response(verdict_object(await asyncio.to_thread(check.verdict)))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(original.created.owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)

@@ -21,6 +21,7 @@ from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import single
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.request_log import notes
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
@@ -39,11 +40,12 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
-    command = decode_request(await request.body(), request.headers, limits)
+    body = await request.body()
+    command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     with service.quotas.beginning(caller.owner):
-        turn = await service.turns.begin(command, caller.owner)
+        turn = await service.turns.begin(command, caller.owner, size_bytes=len(body))
     return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
 
 
@@ -58,7 +60,7 @@ async def answer(
         headers = session_headers(turn, stream=True)
         return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn)
+    return _object(turn, request)
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -68,11 +70,11 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
     headers = session_headers(turn, stream=False)
     if isinstance(ended, TurnFailed):
-        return failed_turn(ended, turn.response.id, headers)
+        return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
@@ -108,13 +110,14 @@ async def tell(
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
     """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
     if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST"})
-    body = error_envelope(
-        "invalid_request_error",
-        "WebSocket mode is not supported; send POST /v1/responses.",
-        code="upgrade_not_supported",
+        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
+    code = notes(request.scope).code = "upgrade_not_supported"
+    message = "WebSocket mode is not supported; send POST /v1/responses."
+    # RFC 9110, 15.5.22: which protocol there is instead.
+    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    return Response(
+        error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
     )
-    return Response(body, status_code=426)
 
 
 @get("/v1/responses/{response_id:str}")

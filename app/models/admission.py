@@ -5,7 +5,9 @@ A request for a model that is not loaded yet waits as a `ColdAdmission` (R-032, 
 
 from collections.abc import Awaitable, Callable
 
+from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.lane import Lane, Permit, Yielding
+from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.registry import Lease
 from turnlog.domain.errors import ColdQueueFullError, QueueFullError
 
@@ -14,10 +16,14 @@ class ColdAdmissions:
     """At most `max_waiting` + 1 requests wait for each name that is being loaded; None admits everyone.
 
     When the model is there they become permits of its lane, before anyone who comes later (R-043).
+
+    Args:
+        spread: -1 to 1, another for each refusal (`retry_after_s`).
     """
 
-    def __init__(self, max_waiting: int | None) -> None:
+    def __init__(self, max_waiting: int | None, spread: Callable[[], float] = lambda: 0.0) -> None:
         self._max_waiting = max_waiting
+        self._spread = spread
         self._waiting: dict[str, list[ColdAdmission]] = {}
 
     def count(self, name: str) -> int:
@@ -31,7 +37,9 @@ class ColdAdmissions:
             ColdQueueFullError: too many wait for this name; other names are not concerned (R-045).
         """
         if self._max_waiting is not None and self.count(name) > self._max_waiting:
-            raise ColdQueueFullError(self.count(name), self._max_waiting)
+            # How many it will run at once is not known yet.
+            wait_s = retry_after_s(self.count(name), 1, FIRST_GUESS_S, self._spread())
+            raise ColdQueueFullError(self.count(name), self._max_waiting, wait_s)
         admission = ColdAdmission(self, name)
         self._waiting.setdefault(name, []).append(admission)
         return admission
@@ -106,6 +114,7 @@ class Entry:
         admission: a permit of the model's lane, or an admission to wait until the model is there.
         take: loads the model if it must and takes the lease.
         released: called when everything was given back; the model may be idle now.
+        backlog: what all requests hold while they wait.
     """
 
     def __init__(
@@ -113,10 +122,13 @@ class Entry:
         admission: Admission,
         take: Callable[[], Awaitable[Lease]],
         released: Callable[[], None],
+        backlog: Backlog,
     ) -> None:
         self._admission = admission
         self._take = take
         self._released = released
+        self._backlog = backlog
+        self._waiting_bytes = 0
         self._lease: Lease | None = None
 
     @property
@@ -143,8 +155,18 @@ class Entry:
         self._admission = self._admission.transfer(self._lease.lane)
         return self._lease
 
+    def weigh(self, size_bytes: int) -> None:
+        """Say how much memory the request holds while it waits; nothing once it runs.
+
+        Raises:
+            BacklogFullError: what waits would hold more than it may.
+        """
+        self._backlog.resize(self._waiting_bytes, size_bytes)
+        self._waiting_bytes = size_bytes
+
     def release(self) -> None:
         """Give everything back that has not become a place; without effect the second time (R-035, R-390)."""
+        self.weigh(0)
         self._admission.release()
         if self._lease:
             self._lease.release()

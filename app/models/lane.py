@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from turnlog.app.models.pace import Pace, retry_after_s
 from turnlog.domain.errors import QueueFullError
 
 Enter = Callable[[], None]
@@ -32,11 +33,16 @@ class Lane:
     Args:
         capacity: how many turns the engine runs at once; 1 is the exclusive lane (R-078).
         max_waiting: how many requests may wait beside them; None admits everyone.
+        spread: -1 to 1, another for each refusal (`retry_after_s`).
     """
 
-    def __init__(self, capacity: int, max_waiting: int | None) -> None:
+    def __init__(
+        self, capacity: int, max_waiting: int | None, spread: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.capacity = capacity
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
+        self.pace = Pace()
+        self._spread = spread
         self._active: set[Place] = set()
         self._queue: deque[Place] = deque()
         self._yielding: deque[Place] = deque()
@@ -46,6 +52,12 @@ class Lane:
     def counts(self) -> LaneCounts:
         """What the budget is spent on."""
         return LaneCounts(len(self._active), len(self._queue), len(self._permits))
+
+    def retry_after_s(self, waiting: int | None = None) -> int:
+        """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38)."""
+        counts = self.counts
+        waiting = counts.queued + counts.permits if waiting is None else waiting
+        return retry_after_s(waiting, self.capacity, self.pace.median_turn_s, self._spread())
 
     def permit(self) -> "Permit":
         """Admit a request that will ask for its place later.
@@ -84,14 +96,14 @@ class Lane:
         return place
 
     def _refuse_if_full(self) -> None:
-        if self._max_waiting is not None and self._is_full:
+        if self.max_waiting is not None and self._is_full:
             counts = self.counts
             spent = f"{counts.active + counts.queued} running or queued and {counts.permits} admitted"
-            raise QueueFullError(spent, self._max_waiting)
+            raise QueueFullError(spent, self.max_waiting, self.retry_after_s())
 
     @property
     def _is_full(self) -> bool:
-        return self._max_waiting is not None and sum(self.counts) >= self._max_waiting + self.capacity
+        return self.max_waiting is not None and sum(self.counts) >= self.max_waiting + self.capacity
 
     def _call_next(self) -> None:
         while len(self._active) < self.capacity:

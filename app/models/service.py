@@ -12,11 +12,13 @@ from typing import Literal
 from msgspec import Struct
 
 from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
+from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
 from turnlog.app.models.lane import Lane, Yielding
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
 from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
@@ -62,6 +64,8 @@ class Models:
     Args:
         declared: what can be served, by name; names of equal sources share one model.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
+        max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
+        spread: -1 to 1, another for each refusal (`retry_after_s`).
         wait_s: how long a load waits for memory.
     """
 
@@ -70,6 +74,8 @@ class Models:
         declared: Mapping[str, ModelSource],
         *,
         max_waiting: int | None,
+        max_waiting_bytes: int | None = None,
+        spread: Callable[[], float] = lambda: 0.0,
         memory: Memory,
         wait_s: float,
         idle: Suspends,
@@ -82,8 +88,10 @@ class Models:
         self._declared_s = clock.now_ms() // 1000
         self._asking: Counter[str] = Counter()
         self._swaps: Counter[ModelSource] = Counter()
-        self._cold = ColdAdmissions(max_waiting)
-        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting))
+        self._spread = spread
+        self._cold = ColdAdmissions(max_waiting, spread)
+        self._backlog = Backlog(max_waiting_bytes, self.retry_after_s)
+        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting, spread))
         self.memory = memory
         self.gate = Gate()
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
@@ -111,7 +119,8 @@ class Models:
         admission: Admission = Yielding()
         if not yields:
             admission = binding.lane.permit() if binding else self._cold.admit(name)
-        return Entry(admission, partial(self._lease, name), self.memory.look_again)
+        backlog = Backlog(None, self.retry_after_s) if yields else self._backlog
+        return Entry(admission, partial(self._lease, name), self.memory.look_again, backlog)
 
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
@@ -142,6 +151,7 @@ class Models:
         lease, held = entry.lease, list[Leavable]()
         try:
             held.append(await entered(partial(lease.lane.place, entry.permit)))
+            entry.weigh(0)
             if not lease.holds:
                 raise BindingChangedError(lease.name, "while the request was queued")
             held.append(await entered(self.gate.read))
@@ -150,10 +160,23 @@ class Models:
             held.append(claim)
             # Last: nothing comes between this and the engine.
             await self.supervisor.until_up(lease.binding)
-            yield claim
+            began_ms = self._clock.now_ms()
+            try:
+                yield claim
+            finally:
+                lease.lane.pace.note((self._clock.now_ms() - began_ms) / 1000)
         finally:
             for each in reversed(held):
                 each.leave()
+
+    def retry_after_s(self, waiting: int | None = None) -> int:
+        """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38).
+
+        By the slowest of the models in memory, as it is not known for which of them there will be room first.
+        """
+        lanes = [binding.lane for binding in self.resident()]
+        guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
+        return max((lane.retry_after_s(waiting) for lane in lanes), default=guess_s)
 
     async def _running_memory(self, kv_bytes: int) -> Claim:
         try:

@@ -33,7 +33,7 @@ _OWN = ("turnlog", "adapters", "app")
 _HARMLESS = (StorageError, EngineError, IllegalTransitionError, OSError, sqlite3.Error)
 _QUOTING = (ChainReadError,)
 
-_FIELDS = ("method", "route", "status", "duration_ms", "response_id")
+_FIELDS = ("request_id", "status", "duration_ms", "response_id", "owner", "code", "param")
 """What a line may bring by `extra`."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

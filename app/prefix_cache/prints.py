@@ -3,8 +3,9 @@
 import hashlib
 import hmac
 import logging
-import os
 import secrets
+
+from turnlog.app.settings import prompt_cache_keys_disabled
 
 log = logging.getLogger("turnlog")
 
@@ -29,7 +30,7 @@ class KeyPrints:
         """The fingerprint of a `prompt_cache_key`; None if it is none, too short or switched off."""
         if not raw:
             return None
-        if len(raw) < LEAST_KEY_LENGTH or not _keys_in_use():
+        if len(raw) < LEAST_KEY_LENGTH or prompt_cache_keys_disabled():
             self._warn_once(raw)
             return None
         return self._print("key", raw)
@@ -51,11 +52,6 @@ class KeyPrints:
         self._warned[seen] = None
         log.warning(
             "[responses] a prompt_cache_key is not used: it is shorter than %d characters, or "
-            "MLX_DISABLE_PROMPT_CACHE_KEY is 1",
+            "TURNLOG_DISABLE_PROMPT_CACHE_KEY is 1",
             LEAST_KEY_LENGTH,
         )
-
-
-def _keys_in_use() -> bool:
-    """Read at each use, so that it can be changed meanwhile (R-096)."""
-    return os.environ.get("MLX_DISABLE_PROMPT_CACHE_KEY") != "1"

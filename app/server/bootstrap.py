@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
 from turnlog.adapters.openai.frames import Framer
-from turnlog.adapters.system import SystemClock, SystemIds
+from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
 from turnlog.app.audit.reading import Audit
 from turnlog.app.http.service import Service
@@ -28,7 +28,7 @@ from turnlog.app.prefix_cache import Sessions, WarmPool
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.app.replay import Replays
 from turnlog.app.server.engines import memory_budget_bytes
-from turnlog.app.settings import Settings, idle_delay_s, most_waiting
+from turnlog.app.settings import Settings, idle_delay_s, most_waiting, most_waiting_bytes
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
@@ -67,6 +67,7 @@ def assemble(
     retrieval = Retrieval(reader, live, pending, clock)
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, sessions, pending, journal, clock)
+    access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
@@ -92,9 +93,11 @@ def assemble(
         retrieval=retrieval,
         audit=Audit(reader, retrieval, clock),
         health=Health(models, reader, journal),
-        access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
+        access=access,
         quotas=Quotas(
             live,
+            in_force=lambda: access.keys_in_use,
+            retry_after_s=models.retry_after_s,
             max_queued=settings.max_queued_turns_per_owner,
             max_streams=settings.max_streams_per_owner,
         ),
@@ -134,6 +137,8 @@ def _model_floor(
     models = Models(
         sources,
         max_waiting=most_waiting(settings),
+        max_waiting_bytes=most_waiting_bytes(settings),
+        spread=spread,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,
         idle=idle,

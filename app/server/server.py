@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 import uvicorn
 
 from turnlog.adapters.keys import KeyFile
-from turnlog.adapters.uvicorn import ConnectionLimits, within
+from turnlog.adapters.system import allow_open_files
+from turnlog.adapters.uvicorn import SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
 from turnlog.app.operations.logs import log_loop_failure
@@ -25,6 +26,9 @@ log = logging.getLogger("turnlog")
 
 BACKLOG = 2048
 """Connections that may wait to be accepted; the system has a bound of its own."""
+
+OTHER_FILES = 256
+"""Files that a server has open beside its connections: models while they are read, and the store."""
 
 THREADS = 128
 """Most of them wait for a text process: a model whose prompts take long must not take those of others."""
@@ -114,6 +118,9 @@ async def serve(
             watch_loop(service.metrics.loop_lagged),
         ):
             resources.callback(asyncio.create_task(beside).cancel)
+        _allow_connections(settings)
+        # What strangers send that is no HTTP has lines of ours.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
             make_application(service, settings),
             http=within(connection_limits(settings)),
@@ -135,6 +142,18 @@ async def serve(
 
         server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
         await server.serve(sockets=[listener])
+
+
+def _allow_connections(settings: Settings) -> None:
+    """Have the system let this process open as many connections as the settings do."""
+    wanted = settings.max_connections + SURPLUS + OTHER_FILES
+    if (allowed := allow_open_files(wanted)) < wanted:
+        log.warning(
+            "The system lets this process have %d files open; %d connections need %d (ulimit -n)",
+            allowed,
+            settings.max_connections,
+            wanted,
+        )
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

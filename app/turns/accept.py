@@ -33,6 +33,9 @@ from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
+_TOKEN_BYTES = 36
+"""What a token id of a prompt takes: an integer and a reference to it."""
+
 
 class Turns:
     """Begins turns and sees each through to its last event.
@@ -77,11 +80,12 @@ class Turns:
         self._shutting_down = False
 
     async def begin(
-        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, yields: bool = False
+        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, size_bytes: int = 0, yields: bool = False
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
         Args:
+            size_bytes: how long the request was as it was sent.
             yields: whether it lets all other turns of its model go first.
 
         Raises:
@@ -91,12 +95,15 @@ class Turns:
         self._refuse_if_shutting_down()
         entry = self._models.admit(request.model, yields=yields)
         try:
-            return await self._begin(request, owner, entry, asked_ms)
+            entry.weigh(size_bytes)
+            return await self._begin(request, owner, entry, asked_ms, size_bytes)
         except BaseException:
             entry.release()
             raise
 
-    async def _begin(self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int) -> LiveTurn:
+    async def _begin(
+        self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int, size_bytes: int
+    ) -> LiveTurn:
         """The rest of `begin`; the entry is the turn's when this returns."""
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
@@ -120,6 +127,7 @@ class Turns:
         )
         self._models.check_prompt(lease, plan.record.digest)
         self._refuse_if_shutting_down()
+        entry.weigh(size_bytes + len(plan.prompt.ids) * _TOKEN_BYTES)
         session = self._sessions.open(
             scope,
             previous_response_id=request.previous_response_id,

@@ -21,7 +21,7 @@ from turnlog.domain.conversation import (
     replay,
     token_log,
 )
-from turnlog.domain.errors import ContextLengthError, InvalidRequestError
+from turnlog.domain.errors import ContextLengthError, InvalidRequestError, SchemaTooComplexError
 from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
@@ -118,7 +118,8 @@ def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolb
             return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
         param = "tools" if toolbox.forced else "text.format"
-        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+        code = error.code if isinstance(error, SchemaTooComplexError) else "invalid_schema"
+        raise InvalidRequestError(error.message, param=param, code=code) from error
     return None
 
 

@@ -236,7 +236,7 @@ class InferenceEngine(Protocol):
 
         Raises:
             InvalidRequestError: the model's template refuses the conversation.
-            TemplateTimeoutError: rendering took longer than it may.
+            TemplateTimeoutError: rendering took more time or memory than it may.
         """
 
     def spell(self, ids: TokenIds) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ class InferenceEngine(Protocol):
 
         Raises:
             InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.
-            SchemaTooComplexError: compiling took longer than it may.
+            SchemaTooComplexError: compiling took more time or memory than it may.
         """
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:

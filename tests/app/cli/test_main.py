@@ -109,6 +109,23 @@ def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(
     assert said in done.stderr
 
 
+def test_the_environment_of_a_kubernetes_service_stops_no_command(tmp_path: Path, script: Path) -> None:
+    """T2-01: what has no effect is named once, on stderr."""
+    kubernetes = {
+        "TURNLOG_PORT": "tcp://10.0.0.7:8000",
+        "TURNLOG_SERVICE_HOST": "10.0.0.7",
+        "TURNLOG_API_KEY": "s3cret",
+    }
+    database = tmp_path / "turnlog.db"
+    with serving(database, "--engine", "scripted", "--script", str(script), **kubernetes):
+        listed = turnlog("ls", "--db", str(database), **kubernetes)
+
+    assert listed.returncode == 0
+    named = [line.split()[1] for line in listed.stderr.splitlines() if line.startswith("turnlog: ")]
+    assert sorted(named) == sorted(kubernetes)
+    assert "s3cret" not in listed.stderr
+
+
 def test_a_port_in_use_is_named(tmp_path: Path, script: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,13 +1,17 @@
 """The routes of models: what they show, and what an operator changes by them."""
 
+import json
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import httpx
 import pytest
+from openai import OpenAI
 
 from tests.app.declared import WEIGHT_BYTES, saying
 from tests.app.http.test_turns import Json, create, refused
-from tests.serving import RunningServer, serving
+from tests.security.sockets import head, rest
+from tests.serving import RunningServer, connected, serving
 from turnlog.app.http.models import model_object
 from turnlog.app.models.service import ModelEntry
 from turnlog.domain.owners import LOCAL, Caller, Role
@@ -240,3 +244,50 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "active_turns": 2,
         "queued_turns": 1,
     }
+
+
+NAMES = (
+    "org/name",
+    "a%2Fb",
+    "a/b",
+    "100%",
+    "qwen:7b",
+    "my model",
+    "a//b",
+    "/led",
+    "ended/",
+    "load",
+    "swap",
+    "org/unload",
+    "a?b#c",
+    "qw\u00e9n",
+)
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose models have names that need care in a URL."""
+    folder = tmp_path_factory.mktemp("names")
+    options = saying(folder, **dict.fromkeys(NAMES, "hi"))
+    with serving(folder / "turnlog.db", *options) as running:
+        yield running
+
+
+@pytest.mark.parametrize("safe", ["", "/:"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_listed_model_can_be_asked_for(named: RunningServer, name: str, safe: str) -> None:
+    """T2-02: with its slashes and colons raw or escaped."""
+    with connected(named) as client:
+        client.sendall(head("Connection: close", route=f"GET /v1/models/{quote(name, safe=safe)}"))
+        first, _, body = rest(client).partition(b"\r\n\r\n")
+
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(body)["id"] == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_listed_model_is_retrieved_by_the_sdk(named: RunningServer, name: str) -> None:
+    """T2-02."""
+    with OpenAI(base_url=f"{named.address}/v1", api_key="-") as client:
+        assert name in [model.id for model in client.models.list()]
+        assert client.models.retrieve(name).id == name

@@ -107,7 +107,7 @@ class Accounts:
         assert len(lane._yielding) <= yielding
         assert counts.active <= lane.capacity
         assert sum(each.where == "running" for each in placed) <= counts.active
-        most = lane._max_waiting
+        most = lane.max_waiting
         assert most is not None
         assert sum(counts) <= most + lane.capacity
         if counts.active < lane.capacity:

@@ -21,7 +21,7 @@ def test_a_limit_of_n_admits_one_runner_and_n_waiters(entered: Entered) -> None:
     assert lane.counts == LaneCounts(active=1, queued=2, permits=0)
     assert entered.names == ["a"]
     assert refusal.value.message == (
-        "Model queue full: 3 running or queued and 0 admitted, with a limit of 2 waiting. Retry after 1s."
+        "Model queue full: 3 running or queued and 0 admitted, with a limit of 2 waiting. Retry after 10s."
     )
 
 

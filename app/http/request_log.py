@@ -1,0 +1,108 @@
+"""One log line for each request that is refused and, if the setting says so, for every other.
+
+Each request has an id, which its answer has as `x-request-id` and every line about it as `request_id`.
+"""
+
+import logging
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+from litestar.datastructures import Headers
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
+
+from turnlog.adapters.uvicorn import request_id
+from turnlog.app.http.documents import documented_names
+from turnlog.domain.errors import ResponsesError
+
+log = logging.getLogger("turnlog")
+
+_NOTES = "turnlog.notes"
+_CLIENTS_OWN = ("x-client-request-id", "x-request-id")
+_LONGEST_ID = 128
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:/+=@-]")
+
+
+@dataclass
+class Notes:
+    """What is found out about a request. The route is the declared one, as a path may hold anything."""
+
+    route: str = "(no route)"
+    response_id: str | None = None
+    owner: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+def notes(scope: Any) -> Notes:
+    """The notes about a request."""
+    found: Notes = scope[_NOTES]
+    return found
+
+
+def note_refusal(scope: Any, error: ResponsesError) -> None:
+    """Have the request's line say why it is refused."""
+    notes(scope).code, notes(scope).param = error.code, error.param
+
+
+class RequestLog:
+    """An ASGI application around another; what the line says of a turn comes from the turn's context.
+
+    Args:
+        every: whether requests that are not refused have a line, too.
+    """
+
+    def __init__(self, app: ASGIApp, *, every: bool) -> None:
+        self._app = app
+        self._every = every
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, and log it when its answer has ended or its client is gone."""
+        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        cast(Any, scope)[_NOTES] = found = Notes()
+        bind_contextvars(request_id=request_id(scope), **_clients_own_id(scope))
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        began_s = time.monotonic()
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            if self._every or status >= 400:
+                told = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
+                log.info("[http] %s %s", scope["method"], found.route, extra=told | _said(found, status))
+
+
+def _said(found: Notes, status: int) -> dict[str, object]:
+    told = {
+        "response_id": found.response_id if 200 <= status < 300 else None,
+        "owner": found.owner,
+        "code": found.code,
+        "param": found.param and without_content(found.param),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def without_content(param: str) -> str:
+    """As much of a field's path as the API names: behind that it may be what a client wrote."""
+    kept = ""
+    for step in re.split(r"(?=[.\[])", param):
+        if not step.startswith("[") and step.removeprefix(".") not in documented_names():
+            break
+        kept += step
+    return kept or "(unknown)"
+
+
+def _clients_own_id(scope: Any) -> dict[str, str]:
+    """The id that the client gave the request, if it did; what could forge a line is replaced."""
+    headers = Headers.from_scope(scope)
+    own = next((headers[name] for name in _CLIENTS_OWN if name in headers), None)
+    return {"client_request_id": _NOT_IN_IDS.sub("_", own[:_LONGEST_ID])} if own else {}
