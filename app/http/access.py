@@ -14,7 +14,7 @@ from litestar.enums import ScopeType
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from turnlog.adapters.uvicorn import cut_off
+from turnlog.adapters.uvicorn import admit, cut_off
 from turnlog.app.access import Access, UnauthenticatedError, check_route, is_open
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.origins import AllowList, is_loopback
@@ -58,6 +58,7 @@ class FrontDoor:
             return
         scope["user"] = caller
         if caller:
+            admit(scope)
             notes(scope).owner = caller.owner
             send = self._while_in(caller, scope, send)
         with ExitStack() as leaving:
