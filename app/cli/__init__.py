@@ -4,9 +4,13 @@ A command's module is loaded when the command is called: the help, and `ls` and 
 a server is made of.
 """
 
+import os
 from importlib import import_module
 
 import click
+
+from turnlog.adapters.private import close_to_others
+from turnlog.app.settings import default_database
 
 
 class NamedCommand(click.Command):
@@ -46,6 +50,9 @@ def main() -> None:
 
     Each option can be set by an environment variable too: --port is TURNLOG_PORT.
     """
+    # Whatever a command makes, and the programs it starts, is for its owner only.
+    os.umask(0o077)
+    close_to_others(default_database().parent)
 
 
 _COMMANDS = {
