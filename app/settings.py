@@ -15,6 +15,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta, Struct
 
+from turnlog.domain.defaults import ModelDefaults, read_default
 from turnlog.domain.retention import DEFAULT_RETENTION_S
 
 APP_NAME = "turnlog"
@@ -50,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     db: Path = msgspec.field(default_factory=default_database)
     model: tuple[str, ...] = ()
+    default: str | None = None
+    sampling: tuple[str, ...] = ()
     engine: Literal["mlx", "scripted"] = "mlx"
     script: Path | None = None
     cache: Path = msgspec.field(default_factory=default_cache)
@@ -79,6 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_queued_bytes: Annotated[int, Meta(ge=1)] = 64 * 1024 * 1024
     token_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     turn_timeout_s: Annotated[float, Meta(gt=0)] = 3_600.0
+    idempotency_grace_s: NotNegative = 60.0
     heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
     allowed_hosts: tuple[str, ...] = ()
@@ -106,7 +110,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 IN_MEMORY = ":memory:"
 PREFIX = "TURNLOG_"
-_LISTS = ("model", "allowed_hosts", "allowed_origins")
+_LISTS = ("model", "sampling", "allowed_hosts", "allowed_origins")
 
 
 def load_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
@@ -223,6 +227,28 @@ def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
             raise SettingsError(f"--model names '{name}' twice")
         folders[name] = Path(path).expanduser()
     return folders
+
+
+def parse_sampling(declared: tuple[str, ...]) -> dict[str, ModelDefaults]:
+    """Defaults by the name of a model, from `NAME.FIELD=VALUE` declarations.
+
+    Raises:
+        SettingsError: a declaration has another form, or its value is out of bounds.
+    """
+    found: dict[str, ModelDefaults] = {}
+    for text in declared:
+        place, _, value = text.rpartition("=")
+        name, _, field = place.rpartition(".")
+        if not name:
+            raise SettingsError(
+                f"--sampling is '{text}': expected NAME.FIELD=VALUE, for example qwen.temperature=0.6"
+            )
+        try:
+            found[name] = read_default(field, value).over(found.get(name, ModelDefaults()))
+        except msgspec.ValidationError as error:
+            reason = str(error).split(" - at ")[0]
+            raise SettingsError(f"--sampling is '{text}': {reason}") from None
+    return found
 
 
 # ── the variables of the specification (R-394) ────────────────────────────────────────────────────

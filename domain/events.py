@@ -35,10 +35,14 @@ FailureReason = Literal[
 Limit = Literal["max_output_tokens", "context_window"]
 """What bounds the length of an answer."""
 
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The name of an idempotency key among the retry keys."""
+
 WIRE_VERSION = 2
 """The version of the rules by which events become frames; a response keeps the one it was made with.
 
-2: `incomplete_details` has `limit`; U+0085, U+2028 and U+2029 are escaped.
+2: `incomplete_details` has `limit`; `top_k`, `min_p` and `repetition_penalty` are told unless they are off;
+U+0085, U+2028 and U+2029 are escaped.
 """
 
 
@@ -82,10 +86,12 @@ class Echoed(Struct, frozen=True):
 class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
     """A turn was accepted and waits for its lane. Holds everything needed to run it again.
 
-    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
-    `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
+    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`, `tool_choice`
+    and `text` are what the client sent, `reasoning` has the effort that was used (R-173); `defaulted` names
+    the fields whose values are the model's defaults (R-177); `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
+    the names and values by which clients mark their retries; `body_sha256` is the digest of the request's
+    body, in hex, if an idempotency key is among them; `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -113,8 +119,15 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     service_tier: str = "default"
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
+    defaulted: tuple[str, ...] = ()
     wire_version: int = 1
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the client asked for this turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):

@@ -66,6 +66,8 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         max_output_tokens=original.max_output_tokens,
         sampling=replace(original.sampling, **sampled),
         new_seed=changes.new_seed,
+        left_open=frozenset(),
+        defaulted=tuple(name for name in original.defaulted if name not in changes.settings),
         tools=original.tools,
         tool_choice=original.tool_choice,
         choice=read_choice(original.tool_choice, original.tools),

@@ -14,8 +14,9 @@ from turnlog.adapters.engine_process.heartbeat import TICK_S
 from turnlog.adapters.engine_process.messages import FromEngine, Loaded, LoadFailed, LoadModel
 from turnlog.adapters.engine_process.spawned import SpawnedProcess
 from turnlog.adapters.engine_process.texts import TextProcess
-from turnlog.adapters.model_folder.config import checked_config
+from turnlog.adapters.model_folder.config import checked_config, sampling_defaults
 from turnlog.adapters.model_folder.weights import expected_weight_bytes, this_machine
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError
 
 _log = logging.getLogger("turnlog")
@@ -58,6 +59,11 @@ class ProcessSource:
     def weight_bytes(self) -> int:
         """As the headers of the files say."""
         return expected_weight_bytes(self._folder, checked_config(self._folder), this_machine())
+
+    @cached_property
+    def defaults(self) -> ModelDefaults:
+        """Those of generation_config.json."""
+        return sampling_defaults(self._folder)
 
     def load(self) -> ProcessEngine:
         """Start the processes of the model and wait until it is loaded."""

@@ -7,14 +7,19 @@ are text of the assistant and outputs are messages of the user.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from turnlog.adapters.mlx import recast
-from turnlog.adapters.mlx.traits import traits_of
+from turnlog.adapters.mlx.traits import Traits, traits_of
 from turnlog.domain.characters import read_json
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import UNSEEN_IMAGE, Message, ToolCall
+from turnlog.domain.ports import EFFORTS
 from turnlog.domain.tools import Json
+
+_NOT_THINKING = ("none", "minimal", "low")
+"""The efforts at which a model does not think that has no more than a switch for it."""
 
 _ERROR_MARK = "[tool error] "
 _GREETING: Json = {"role": "user", "content": "Hi"}
@@ -29,10 +34,14 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._traits = traits_of(self._applied, reads_calls=tokenizer.has_tool_calling)
+
+    @cached_property
+    def _traits(self) -> Traits:
+        # Found by the first conversation, within the bounds of time and memory that rendering has.
+        return traits_of(self._applied, reads_calls=self._tokenizer.has_tool_calling)
 
     def fitted(
-        self, conversation: Sequence[Json], tools: Sequence[Json] = (), *, thinking: bool | None = None
+        self, conversation: Sequence[Json], tools: Sequence[Json] = (), *, effort: str | None = None
     ) -> "FittedTemplate":
         """The template for one conversation and what differs little from it.
 
@@ -43,11 +52,29 @@ class ChatTemplate:
         Raises:
             InvalidRequestError: the template refuses the conversation in every form.
         """
-        options: Json = {} if thinking is None else {"enable_thinking": thinking}
+        options = self._thinking(effort)
         try:
             return self._fitted(conversation, tools, options)
         except InvalidRequestError as error:
             raise self._refusal(error, conversation, tools, options) from error
+
+    def effort(self, asked: str | None) -> str | None:
+        """The reasoning effort that a prompt asks for; None if the template has no place for it (R-173)."""
+        if asked is None or self._traits.effort == "none":
+            return None
+        if self._traits.effort == "levels":
+            place = EFFORTS.index(asked)
+            return min(self._traits.levels, key=lambda level: abs(EFFORTS.index(level) - place))
+        return "none" if asked in _NOT_THINKING else asked
+
+    def _thinking(self, effort: str | None) -> Json:
+        """How the template is told of an effort (R-173, R-239)."""
+        if effort is None:
+            return {}
+        if self._traits.effort != "levels":
+            return {"enable_thinking": effort not in _NOT_THINKING}
+        level = self.effort(effort)
+        return {"reasoning_effort": level, "enable_thinking": level != "none"}
 
     def _fitted(self, conversation: Sequence[Json], tools: Sequence[Json], options: Json) -> "FittedTemplate":
         *others, last = self._forms()

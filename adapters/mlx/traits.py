@@ -12,6 +12,7 @@ from msgspec import Struct
 from turnlog.adapters.mlx import recast
 from turnlog.adapters.mlx.toolparse import functions
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.ports import EFFORTS
 from turnlog.domain.tools import Json, Tool
 
 Recast = Callable[[Sequence[Json]], list[Json]]
@@ -35,7 +36,7 @@ class Traits(Struct, frozen=True, kw_only=True):
 
     `calls_untooled` says whether calls of the past are shown where no tool is offered any more, `calls` what
     has to be done to calls and outputs that are shown; both mean nothing without `tools`. `effort` says how
-    the reasoning effort reaches the prompt.
+    the reasoning effort reaches the prompt, `levels` which efforts the template takes by name.
     """
 
     in_parts: bool
@@ -44,6 +45,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     calls_untooled: bool
     calls: tuple[Recast, ...]
     effort: Literal["none", "switch", "levels"]
+    levels: tuple[str, ...]
 
 
 def traits_of(apply: Apply, *, reads_calls: bool) -> Traits:
@@ -62,13 +64,16 @@ def traits_of(apply: Apply, *, reads_calls: bool) -> Traits:
     beginnings = [[_USER], [_USER, _ASSISTANT, _USER]]
     if calls is not None:
         beginnings.append(_recast(looped, calls))
+    question = recast.in_parts([_USER]) if in_parts else [_USER]
+    levels = _levels(apply, question)
     return Traits(
         in_parts=in_parts,
         system=all(shows([{"role": "system", "content": _SYSTEM}, *each]) for each in beginnings),
         tools=calls is not None,
         calls_untooled=calls is not None and shows(_recast(looped, calls)),
         calls=calls or (),
-        effort=_effort(apply, recast.in_parts([_USER]) if in_parts else [_USER]),
+        effort="levels" if levels else "switch" if _is_switched(apply, question) else "none",
+        levels=levels,
     )
 
 
@@ -117,11 +122,8 @@ def _recast(conversation: Sequence[Json], way: Sequence[Recast]) -> list[Json]:
 
 
 def _shows(apply: Apply, conversation: Sequence[Json], tools: Sequence[Json] = ()) -> bool:
-    try:
-        text = apply(conversation, tools)
-    except InvalidRequestError:
-        return False
-    return all(word in text for word in _words([*conversation, *tools]))
+    text = _text(apply, conversation, tools=tools)
+    return text is not None and all(word in text for word in _words([*conversation, *tools]))
 
 
 def _words(value: Any) -> set[str]:
@@ -139,13 +141,20 @@ def _words(value: Any) -> set[str]:
             return set()
 
 
-def _effort(apply: Apply, conversation: Sequence[Json]) -> Literal["none", "switch", "levels"]:
-    def differ(one: Json, other: Json) -> bool:
-        try:
-            return apply(conversation, **one) != apply(conversation, **other)
-        except InvalidRequestError:
-            return False
+def _levels(apply: Apply, conversation: Sequence[Json]) -> tuple[str, ...]:
+    """The efforts that the template takes by name; none if it shows no difference between them."""
+    texts = {level: _text(apply, conversation, reasoning_effort=level) for level in EFFORTS}
+    taken = tuple(level for level, text in texts.items() if text is not None)
+    return taken if len({texts[level] for level in taken}) > 1 else ()
 
-    if differ({"reasoning_effort": "low"}, {"reasoning_effort": "high"}):
-        return "levels"
-    return "switch" if differ({"enable_thinking": False}, {"enable_thinking": True}) else "none"
+
+def _is_switched(apply: Apply, conversation: Sequence[Json]) -> bool:
+    on, off = (_text(apply, conversation, enable_thinking=thinks) for thinks in (True, False))
+    return on != off
+
+
+def _text(apply: Apply, conversation: Sequence[Json], **options: Any) -> str | None:
+    try:
+        return apply(conversation, **options)
+    except InvalidRequestError:
+        return None

@@ -1,10 +1,19 @@
 """The configuration of a model folder, checked. No code that lies in a folder is ever run."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults, read_default
 from turnlog.domain.errors import EngineError
+
+_log = logging.getLogger("turnlog")
+
+_NAMES = {"max_new_tokens": "max_output_tokens"}
+"""What the file calls otherwise."""
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
@@ -34,6 +43,20 @@ def checked_config(folder: Path) -> dict[str, Any]:
         ends = _read_json(folder / "generation_config.json").get("eos_token_id")
         return config if ends is None else {**config, "eos_token_id": ends}
     return config
+
+
+def sampling_defaults(folder: Path) -> ModelDefaults:
+    """What the folder's generation_config.json says; a value that no request could have is passed over."""
+    path = folder / "generation_config.json"
+    found = ModelDefaults()
+    for key, value in (_read_json(path) if path.is_file() else {}).items():
+        name = _NAMES.get(key, key)
+        if name in DEFAULTABLE and value is not None:
+            try:
+                found = read_default(name, value).over(found)
+            except msgspec.ValidationError as error:
+                _log.warning("[models] %s: %s is passed over: %s", path, key, error)
+    return found
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ turn's command. The first failure is the one refused, R-012 … R-019 in their o
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -22,8 +23,9 @@ from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
 from turnlog.domain.characters import has_surrogates, whole_json
+from turnlog.domain.defaults import DEFAULTABLE
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.messages import Message
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
@@ -68,17 +70,16 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     """The command that a decoded body asks for; raises as `decode_request` does."""
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
-    # Any true value selects the stream (R-021).
-    body = typed(in_order(given, RequestBody) | {"stream": bool(given.get("stream"))}, RequestBody)
+    body = typed(in_order(given, RequestBody), RequestBody)
     metadata = typed(body.metadata or {}, Metadata, "metadata")
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
-    retry_keys = {name: headers[name] for name in RETRY_HEADERS if name in headers}
+    retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
     kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
-    for place, value in kept.items():
-        check_numbers(place, value)
+    for place, given_there in kept.items():
+        check_numbers(place, given_there)
     request = TurnRequest(
         model=body.model,
         input=pieces(items),
@@ -90,6 +91,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         max_output_tokens=body.max_output_tokens,
         sampling=_sampling(body),
         new_seed=body.seed is None,
+        left_open=frozenset(name for name in DEFAULTABLE if getattr(body, name) is None),
         tools=tools,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         choice=read_choice(body.tool_choice, tools),
@@ -103,9 +105,15 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         metadata=body.metadata or {},
         retention_s=metadata.retention_seconds,
         retry_keys=retry_keys,
+        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
     _refuse_silence(request)
     return request
+
+
+def _digest(given: Json) -> str:
+    """The same for bodies whose JSON says the same, whatever the order of its keys."""
+    return sha256(msgspec.json.encode(given, order="deterministic")).hexdigest()
 
 
 def _sampling(body: RequestBody) -> Sampling:

@@ -75,9 +75,18 @@ def _object(
         "metadata": created.metadata,
         "safety_identifier": created.safety_identifier,
         "prompt_cache_key": created.prompt_cache_key,
+        **_extra_sampling(created),
         # No field of the API: only what was asked for as a replay has it.
         **({"replay_of": created.replay_of} if created.replay_of else {}),
     }
+
+
+def _extra_sampling(created: ResponseCreated) -> Json:
+    """How tokens were drawn beyond what the API knows; fields that are off are left out."""
+    if created.wire_version < 2:
+        return {}
+    off = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    return {name: value for name in off if (value := getattr(created.sampling, name)) != off[name]}
 
 
 def item_object(item: Item, *, listed: bool = True) -> Json:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError
 from turnlog.domain.ports import End, EngineCall, FinishReason
 
@@ -98,7 +99,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file. `concurrency` is how many turns run at once, `context_window` counts tokens.
 
     `load_ms` is how long the model takes to load, `load_error` why it fails to; `weight_bytes` and
-    `kv_bytes_per_token` are what it claims of the memory (`EngineInfo`).
+    `kv_bytes_per_token` are what it reservations of the memory (`EngineInfo`); `defaults` are its own.
     """
 
     turns: tuple[ScriptedTurn, ...]
@@ -108,6 +109,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     load_error: str | None = None
     weight_bytes: _Count = 0
     kv_bytes_per_token: _Count = 0
+    defaults: ModelDefaults = ModelDefaults()
 
     def turn_for(self, text: str) -> ScriptedTurn:
         """The first turn that fits `text`; when none does, one that fails and names the text."""

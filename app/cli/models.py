@@ -11,7 +11,7 @@ from rich.table import Table
 
 from turnlog.app.cli.console import err, out, print_json, progress_bar, refusing
 from turnlog.app.cli.options import database, db_option, json_option, settings
-from turnlog.app.cli.printing import plain_table
+from turnlog.app.cli.printing import duration, plain_table, printable
 from turnlog.app.cli.server import Server
 from turnlog.app.server.engines import pull_default_model
 
@@ -66,6 +66,22 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
     _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
 
+@models.command("loads")
+@db_option
+@json_option
+def list_loads(db: str | None, *, as_json: bool) -> None:
+    """List the latest loads: who wanted each, how long it took, why it failed."""
+    with _server(db) as server:
+        entries = server.get("/v1/models")["data"]
+    loads = sorted(
+        (load for status in entries for load in status["loads"]), key=lambda load: load["started_ms"]
+    )
+    if as_json or _before_the_subcommand("as_json"):
+        print_json(*loads)
+    else:
+        out.print(load_table(loads))
+
+
 @models.command("pull")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def pull_model(name: str) -> None:
@@ -90,8 +106,8 @@ def _change(verb: str, body: Json, db: str | None, *, as_json: bool) -> None:
     doing = {"load": "loading", "unload": "unloading", "swap": "swapping"}[verb]
     waiting: Any = err.status(f"{doing} {body['name']} …") if err.is_terminal else nullcontext()
     with _server(db) as server, waiting:
-        entry = server.post(f"/v1/models/{verb}", body)
-    _show([entry], as_json=as_json)
+        status = server.post(f"/v1/models/{verb}", body)
+    _show([status], as_json=as_json)
 
 
 def _show(entries: list[Json], *, as_json: bool) -> None:
@@ -108,33 +124,62 @@ def model_table(entries: list[Json]) -> Table:
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting", "process", "memory", "restarts"):
         table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("last crash")
-    for entry in entries:
-        state = entry["state"]
+    for title in ("defaults", "last crash"):
+        table.add_column(title)
+    for status in entries:
+        state = status["state"]
         table.add_row(
-            escape(entry["id"]),
+            escape(status["id"]),
             f"[{_STATE_STYLES[state]}]{state}[/]",
-            escape(", ".join(entry["aliases"])),
-            size(entry["weight_bytes"]),
-            str(entry["active_turns"]),
-            str(entry["queued_turns"]),
-            str(entry["process_id"] or ""),
-            size(entry["memory_bytes"]) if entry["process_id"] else "",
-            str(entry["restarts"] or ""),
-            escape(_last_crash(entry)),
+            escape(", ".join(status["aliases"])),
+            size(status["weight_bytes"]),
+            str(status["active_turns"]),
+            _waiting(status),
+            str(status["process_id"] or ""),
+            size(status["memory_bytes"]) if status["process_id"] else "",
+            str(status["restarts"] or ""),
+            ", ".join(f"{name} {value:g}" for name, value in status["defaults"].items()),
+            escape(_last_crash(status)),
         )
     return table
 
 
-def _last_crash(entry: Json) -> str:
+def load_table(loads: list[Json]) -> Table:
+    """Loads as a table, the oldest first."""
+    table = plain_table()
+    for title in ("began", "model", "for"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("took", no_wrap=True, justify="right")
+    table.add_column("failed")
+    for load in loads:
+        began = datetime.fromtimestamp(load["started_ms"] / 1000, UTC)
+        table.add_row(
+            f"{began:%Y-%m-%d %H:%M:%SZ}",
+            escape(load["model"]),
+            load["label"],
+            duration(load["ended_ms"] - load["started_ms"]),
+            escape(printable(load["error"] or "")),
+        )
+    return table
+
+
+def _waiting(status: Json) -> str:
+    """How many wait, and how many may."""
+    limit = status["queue_limit"]
+    return str(status["queued_turns"]) if limit is None else f"{status['queued_turns']}/{limit}"
+
+
+def _last_crash(status: Json) -> str:
     """When it was and why; with it, whether an operator has to load the model."""
-    crash = entry["last_crash"]
+    crash = status["last_crash"]
     if crash is None:
         return ""
     at = datetime.fromtimestamp(crash["at_ms"] / 1000, UTC)
     told = f"{at:%Y-%m-%d %H:%M:%SZ} {crash['reason']}"
     return (
-        f"{told} (stays unloaded until 'turnlog models load {entry['id']}')" if entry["unavailable"] else told
+        f"{told} (stays unloaded until 'turnlog models load {status['id']}')"
+        if status["unavailable"]
+        else told
     )
 
 

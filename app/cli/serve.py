@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
+from turnlog.app.operations.line_queue import LineQueue
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
@@ -28,13 +30,22 @@ log = logging.getLogger("turnlog")
 @click.option(
     "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
 )
+@click.option(
+    "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
+)
+@click.option(
+    "--sampling",
+    multiple=True,
+    metavar="NAME.FIELD=VALUE",
+    help="What a request gets that leaves a field open, such as qwen.temperature=0.6; repeatable.",
+)
 @click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
 @click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
 def serve_command(**options: Any) -> None:
     """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
-    with refusing():
+    with refusing(), LineQueue(sys.stderr) as lines:
         settings = load_settings(os.environ, options)
-        set_up_logs(settings.log_format, settings.log_level)
+        set_up_logs(settings.log_format, settings.log_level, lines)
         for sentence in ignored_variables(os.environ):
             log.warning("%s", sentence)
         with open_socket(settings.host, settings.port) as listener:

@@ -22,6 +22,7 @@ from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from turnlog.app.operations.line_queue import LineQueue
 from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import ChainReadError, EngineError, IllegalTransitionError, StorageError
 
@@ -73,7 +74,7 @@ class FewAMinute(logging.Filter):
         return True
 
 
-def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | None = None) -> None:
+def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | LineQueue | None = None) -> None:
     """Send this process's lines to `stream`, stderr by default: as JSON, or as text, coloured on a terminal.
 
     Args:

@@ -3,18 +3,22 @@
 Beside `app.server.bootstrap` the other half of the composition root: it names the engines.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from turnlog.adapters.engine_process import default_model
 from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.adapters.system import physical_memory_bytes
-from turnlog.app.settings import Settings, SettingsError, parse_models
+from turnlog.app.settings import Settings, SettingsError, parse_models, parse_sampling
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import ModelSource
 
 DEFAULT_MODEL = "smollm2"
 SCRIPTED_MODEL = "scripted"
+
+SMOLLM2_DEFAULTS = ModelDefaults(temperature=0.2, top_p=0.9)
+"""What its authors recommend, as its files do not say it."""
 
 Progress = Callable[[str, float], None]
 """Told what is being prepared and how much of it is done, 0 … 1."""
@@ -37,6 +41,8 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
         SettingsError: the settings contradict each other, or a model is larger than the memory budget.
     """
     sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress)
+    if settings.default is not None and settings.default not in sources:
+        raise SettingsError(f"--default is '{settings.default}', but the models are {', '.join(sources)}")
     budget_bytes = memory_budget_bytes(settings)
     for name, source in sources.items():
         if source.weight_bytes > budget_bytes:
@@ -45,6 +51,20 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
                 f"{budget_bytes:,}; use a smaller model, or a larger TURNLOG_MEMORY_BYTES"
             )
     return sources
+
+
+def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, ModelDefaults]:
+    """What is set for the names of models.
+
+    Raises:
+        SettingsError: no such model is served.
+    """
+    found = parse_sampling(settings.sampling)
+    for name in found.keys() - set(names):
+        raise SettingsError(f"--sampling names '{name}', which is not served; there are {', '.join(names)}")
+    if settings.engine == "mlx" and not settings.model:
+        found[DEFAULT_MODEL] = found.get(DEFAULT_MODEL, ModelDefaults()).over(SMOLLM2_DEFAULTS)
+    return found
 
 
 def memory_budget_bytes(settings: Settings) -> int:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 import uvicorn
 
@@ -171,7 +172,11 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 class TurnlogServer(uvicorn.Server):
-    """A uvicorn server that ends the running turns before their connections, and exits with code 0."""
+    """A uvicorn server that ends the running turns before their connections, and exits with code 0.
+
+    The first signal lets them end by themselves for `grace_s`, the second ends them at once, the third does
+    not wait for their readers either.
+    """
 
     def __init__(
         self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
@@ -180,6 +185,7 @@ class TurnlogServer(uvicorn.Server):
         self._turns = turns
         self._ready = ready
         self._grace_s = grace_s
+        self._hurried = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer."""
@@ -187,9 +193,30 @@ class TurnlogServer(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let every stream have its terminal frame, then close the connections (R-393)."""
+        """Let every stream have its terminal frame, then close the connections (R-393).
+
+        Meanwhile requests are still answered: new turns by 503, and readiness says why.
+        """
+        await self._drain()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
+
+    async def _drain(self) -> None:
+        if running := self._turns.running:
+            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
+        first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
+        await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in first:
+            each.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop."""
+        if not self.should_exit:
+            self.should_exit = True
+        elif not self._hurried.is_set():
+            self._hurried.set()
+        else:
+            self.force_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -21,11 +21,13 @@ from turnlog.app.settings import (
     marker_ttl_ms,
     most_waiting,
     parse_models,
+    parse_sampling,
     persist_hard_limit_s,
     persist_soft_limit_s,
     prompt_cache_keys_disabled,
     retention_s,
 )
+from turnlog.domain.defaults import ModelDefaults
 
 CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -241,6 +243,34 @@ def test_turnlogs_own_idle_delay_wins(monkeypatch: pytest.MonkeyPatch, text: str
     monkeypatch.setenv("MLX_IDLE_CLEAR_CACHE_MS", "7000")
 
     assert idle_delay_s(load_settings({"TURNLOG_IDLE_CLEAR_CACHE_MS": text}, {})) == expected_s
+
+
+def test_defaults_are_declared_by_name_and_field() -> None:
+    """R-177: names may have dots and equal signs."""
+    declared = ("qwen3.5.temperature=0.6", "qwen3.5.top_k=20", "a=b.max_output_tokens=7", "a=b.top_p=1")
+
+    assert parse_sampling(declared) == {
+        "qwen3.5": ModelDefaults(temperature=0.6, top_k=20),
+        "a=b": ModelDefaults(max_output_tokens=7, top_p=1.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ("qwen", "expected NAME.FIELD=VALUE"),
+        ("temperature=1", "expected NAME.FIELD=VALUE"),
+        ("qwen.temperatur=1", "there are temperature, top_p, top_k, min_p, repetition_penalty, max_output_"),
+        ("qwen.temperature=3", "Expected `float` <= 2.0"),
+        ("qwen.top_k=many", "Expected `int"),
+        ("qwen.max_output_tokens=0", "Expected `int` >= 1"),
+    ],
+)
+def test_a_wrong_default_is_refused(declared: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        parse_sampling((declared,))
+
+    assert str(refusal.value).startswith(f"--sampling is '{declared}': {reason}")
 
 
 # ── documentation ─────────────────────────────────────────────────────────────────────────────────

@@ -71,9 +71,10 @@ def test_after_a_restart_everything_is_still_there_byte_for_byte(tmp_path: Path,
 
 
 def test_a_running_stream_gets_its_terminal_when_the_server_is_stopped(tmp_path: Path, script: Path) -> None:
-    """R-393: and the process ends well."""
+    """R-393: when its time is over, and the process ends well."""
     arguments = ("--engine", "scripted", "--script", str(script))
-    with serving(tmp_path / "turnlog.db", *arguments) as server, server.http as http:
+    grace = {"TURNLOG_SHUTDOWN_GRACE_S": "0.5"}
+    with serving(tmp_path / "turnlog.db", *arguments, **grace) as server, server.http as http:
         body = {"model": "scripted", "input": "hang", "stream": True}
         with http.stream("POST", "/v1/responses", json=body) as answer:
             chunks = answer.iter_bytes()

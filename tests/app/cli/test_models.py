@@ -45,12 +45,12 @@ def test_a_list_as_json_is_one_object_a_line(server: RunningServer) -> None:
 def test_a_model_is_loaded_and_unloaded(server: RunningServer) -> None:
     loaded = rows(models(server, "load", "qwen"))
     assert list(loaded) == ["model", "qwen"]
-    assert loaded["qwen"] == ["qwen", "resident", "default", "1.5", "kB", "0", "0"]
+    assert loaded["qwen"] == ["qwen", "resident", "default", "1.5", "kB", "0", "0/512"]
 
     unloaded = rows(models(server, "unload", "default"))
-    assert unloaded["default"] == ["default", "declared", "qwen", "1.5", "kB", "0", "0"]
+    assert unloaded["default"] == ["default", "declared", "qwen", "1.5", "kB", "0", "0/512"]
 
-    assert rows(models(server))["qwen"] == ["qwen", "declared", "default", "1.5", "kB", "0", "0"]
+    assert rows(models(server))["qwen"] == ["qwen", "declared", "default", "1.5", "kB", "0", "0/512"]
 
 
 def test_a_name_is_swapped(server: RunningServer) -> None:

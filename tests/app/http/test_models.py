@@ -13,7 +13,7 @@ from tests.app.http.test_turns import Json, create, refused
 from tests.security.sockets import head, rest
 from tests.serving import RunningServer, connected, serving
 from turnlog.app.http.models import model_object
-from turnlog.app.models.service import ModelEntry
+from turnlog.app.models.service import ModelStatus
 from turnlog.domain.owners import LOCAL, Caller, Role
 
 ROUTES = ("load", "unload", "swap")
@@ -41,6 +41,9 @@ NO_PROCESS: Json = {
     "restarts": 0,
     "last_crash": None,
     "unavailable": None,
+    "permits": 0,
+    "queue_limit": 512,
+    "loads": [],
 }
 """Of a model without a process of its own that has never crashed."""
 
@@ -69,13 +72,14 @@ def test_a_model_is_declared_until_it_is_first_asked_for(models: httpx.Client) -
         "aliases": [],
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 1,
+        "defaults": {},
         "instance_id": None,
         "active_turns": 0,
         "queued_turns": 0,
         **NO_PROCESS,
     }
     changed = {name for name in before if before[name] != after[name]} - {"created"}
-    assert changed == {"state", "instance_id", "capacity", "memory_bytes"}
+    assert changed == {"state", "instance_id", "capacity", "memory_bytes", "loads"}
     assert (after["state"], type(after["instance_id"])) == ("resident", int)
 
 
@@ -216,7 +220,7 @@ def test_another_method_is_not_allowed(models: httpx.Client, route: str) -> None
 
 def test_what_goes_on_is_told_to_operators_only() -> None:
     """D-18: how many turns run tells of other owners."""
-    entry = ModelEntry(
+    entry = ModelStatus(
         name="qwen",
         state="resident",
         registered_s=7,
@@ -236,6 +240,7 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "aliases": ("default",),
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 4,
+        "defaults": {},
     }
 
     assert model_object(entry, Caller("ada", frozenset({Role.CLIENT, Role.AUDITOR}))) == public
@@ -243,6 +248,8 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "instance_id": 3,
         "active_turns": 2,
         "queued_turns": 1,
+        "queue_limit": None,
+        "loads": (),
     }
 
 

@@ -11,6 +11,7 @@ from tests.app.services import asked
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import Script
 from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import ContextLengthError
 from turnlog.domain.messages import Message, Role
 from turnlog.domain.request import TurnRequest
@@ -68,6 +69,13 @@ def test_messages_are_left_out_until_the_answer_has_room(
     assert plan.truncated_messages > 0
 
 
+def test_a_history_that_fills_the_window_to_its_last_token_is_cut(engine: ScriptedEngine) -> None:
+    """R-237, D-34: even an answer of one token has no room behind it."""
+    plan = planned(engine, request(*LONG[:11], max_output_tokens=1), window_tokens=100)
+
+    assert (len(plan.prompt.ids), plan.truncated_messages, plan.output_budget_tokens) == (82, 2, 1)
+
+
 def test_at_most_4096_tokens_are_kept_for_an_answer_of_any_length(engine: ScriptedEngine) -> None:
     """T2-06: what is left out is the least that makes room."""
     plan = planned(engine, request("word " * 80_000, "ok", "word " * 95_800), window_tokens=100_000)
@@ -80,6 +88,15 @@ def test_nothing_is_left_out_that_fits(engine: ScriptedEngine) -> None:
     plan = planned(engine, request("word " * 20, "ok", "word " * 20))
 
     assert (plan.truncated_messages, plan.output_limit) == (0, "context_window")
+
+
+def test_a_models_own_default_length_is_no_reason_to_refuse(engine: ScriptedEngine) -> None:
+    """R-177: it may be more than the window has; a quarter of that is kept."""
+    asked_for = request(*LONG).with_defaults(ModelDefaults(max_output_tokens=4096))
+
+    plan = planned(engine, asked_for)
+
+    assert (len(plan.prompt.ids), plan.output_budget_tokens, plan.output_limit) == (64, 36, "context_window")
 
 
 @pytest.mark.parametrize(
