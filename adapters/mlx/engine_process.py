@@ -152,7 +152,9 @@ class EngineServer:
             case ReasoningChunk(text=text):
                 return Thought(turn, text)
             case End():
-                stats = TurnStats(**{name: value for name, value in asdict(output).items() if name in _SPENT})
+                stats = TurnStats(
+                    **{name: value for name, value in asdict(output).items() if name in _STATS_FIELDS}
+                )
                 return Ended(
                     turn,
                     output.finish_reason,
@@ -198,7 +200,7 @@ class EngineServer:
         return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
-_SPENT = frozenset(TurnStats.__struct_fields__)
+_STATS_FIELDS = frozenset(TurnStats.__struct_fields__)
 
 
 class _ToServer(logging.Handler):

@@ -75,7 +75,7 @@ class _Turn:
     steps: Iterator[Step]
     deliver: Deliver
     cached_tokens: int
-    alone: bool
+    unbatched: bool
     submitted_s: float
     due_s: float = 0.0
     first_token_ms: float | None = None
@@ -103,7 +103,7 @@ class _Turn:
         return replace(
             end,
             timing=Timing(first_token_ms=self.first_token_ms),
-            alone=self.alone,
+            unbatched=self.unbatched,
             cache=ScriptedHandle(self.prompt.ids + word_ids(end.text)),
         )
 
@@ -150,7 +150,7 @@ class ScriptedEngine:
         return self._info
 
     def vitals(self) -> Vitals:
-        """What the script reservations."""
+        """The `EngineInfo` that the script declares."""
         return Vitals(memory_bytes=self._info.weight_bytes)
 
     def render(
@@ -169,7 +169,7 @@ class ScriptedEngine:
         return tuple(map(str, ids))
 
     def compile(self, constraint: Constraint) -> Constraint:
-        """The constraint as it is, if it keeps the limits: a script says what it says."""
+        """The constraint unchanged, if it is within the limits: the script ignores it."""
         return checked(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
@@ -192,7 +192,7 @@ class ScriptedEngine:
                 return
             assert submission.turn_id not in self._turns, "a turn is submitted once"
             for other in self._turns.values():
-                other.alone = False
+                other.unbatched = False
             self._turns[submission.turn_id] = _Turn(
                 id=submission.turn_id,
                 prompt=prompt,
@@ -200,7 +200,7 @@ class ScriptedEngine:
                 steps=iter(script.steps),
                 deliver=deliver,
                 cached_tokens=cached_tokens,
-                alone=not self._turns,
+                unbatched=not self._turns,
                 submitted_s=monotonic(),
             )
             self._changed.notify()
@@ -311,7 +311,7 @@ class ScriptedEngine:
                 self._finish(turn, turn.end(ending))
 
     def _finish(self, turn: _Turn, final: EngineFinal) -> None:
-        # Before the end is told: whoever hears it may start the next turn, which then runs alone.
+        # Before the end is delivered: its receiver may start the next turn, which then runs unbatched.
         with self._changed:
             if self._turns.pop(turn.id, None) is None:
                 return  # it ended with a crash
