@@ -81,7 +81,7 @@ _DESTINATIONS: dict[type, Status] = {row.event: destination(row.sources[0], row.
 class Lifecycle:
     """The status of one response, and the commands that need nothing else.
 
-    It holds no content, so a hung write can outlive its turn cheaply (R-352).
+    It holds no content, so a wedged write can outlive its turn cheaply (R-352).
     """
 
     __slots__ = ("status",)

@@ -71,7 +71,7 @@ class EngineServer:
     def __init__(self, channel: Channel[ToEngine]) -> None:
         self._channel = channel
         self._inbox: SimpleQueue[ToEngine] = SimpleQueue()
-        self._said: list[Output] = []
+        self._outputs: list[Output] = []
         self._numbers = count(1)
         self._caches: dict[int, MlxCache] = {}
         self._saying = Lock()
@@ -139,13 +139,13 @@ class EngineServer:
     # ── on the engine's thread ──
 
     def _say(self, turn: int, output: EngineOutput) -> None:
-        self._said.append(self._told(turn, output))
+        self._outputs.append(self._message(turn, output))
 
     def _send_said(self) -> None:
-        said, self._said = self._said, []
-        self._channel.send(Outputs(said))
+        outputs, self._outputs = self._outputs, []
+        self._channel.send(Outputs(outputs))
 
-    def _told(self, turn: int, output: EngineOutput) -> Output:
+    def _message(self, turn: int, output: EngineOutput) -> Output:
         match output:
             case TextChunk(text=text, logprobs=logprobs):
                 return Said(turn, text, logprobs)

@@ -81,15 +81,15 @@ class _Turn:
     first_token_ms: float | None = None
     cancelled: bool = False
 
-    def say(self, chunk: EngineChunk) -> None:
-        """Deliver some of the answer, if it says anything."""
+    def emit(self, chunk: EngineChunk) -> None:
+        """Deliver a chunk of the answer, unless it is empty."""
         if not chunk.text:
             return
         if self.first_token_ms is None:
             self.first_token_ms = (monotonic() - self.submitted_s) * 1000
-        self.tell(chunk)
+        self.send(chunk)
 
-    def tell(self, output: EngineOutput) -> None:
+    def send(self, output: EngineOutput) -> None:
         """Deliver `output`; what goes wrong in that is logged."""
         try:
             self.deliver(output)
@@ -111,7 +111,7 @@ class _Turn:
 class ScriptedEngine:
     """Plays a `Script`. Turns take steps in rounds, one step each, so that none holds up another.
 
-    Sampling, seed and token budget change nothing: a script says what it says.
+    Sampling, seed and token budget change nothing: the output is fixed by the script.
     """
 
     def __init__(self, script: Script) -> None:
@@ -146,7 +146,7 @@ class ScriptedEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """The model is the script: its fingerprint changes with what the script says."""
+        """The model is the script: its fingerprint changes with the script's content."""
         return self._info
 
     def vitals(self) -> Vitals:
@@ -230,7 +230,7 @@ class ScriptedEngine:
         return tokens.common_prefix(_own(handle).ids, prompt.ids)
 
     def size_bytes(self, handle: CacheHandle) -> int:
-        """What the script says a token takes, else four bytes."""
+        """The script's own bytes per token, else four."""
         return (self._info.kv_bytes_per_token or 4) * len(_own(handle).ids)
 
     def drop(self, handle: CacheHandle) -> None:
@@ -252,7 +252,7 @@ class ScriptedEngine:
         lone = tokens.digest(turns[0].prompt.ids) if len(turns) == 1 else None
         self.crashed.set_result(Crash(reason, lone_prompt=lone))
         for turn in turns:
-            turn.tell(self._crash)
+            turn.send(self._crash)
 
     def close(self) -> None:
         """Cancel all turns and wait until their ends are delivered."""
@@ -277,7 +277,7 @@ class ScriptedEngine:
             while True:
                 while self._pings:
                     answer = self._pings.pop()
-                    # Whoever asked may have given up meanwhile.
+                    # The caller may have given up meanwhile.
                     if answer.set_running_or_notify_cancel():
                         answer.set_result(None)
                 now_s = monotonic()
@@ -296,9 +296,9 @@ class ScriptedEngine:
             case None:
                 self._finish(turn, Exhausted())
             case Step(text=str(text)):
-                turn.say(TextChunk(text))
+                turn.emit(TextChunk(text))
             case Step(reasoning=str(text)):
-                turn.say(ReasoningChunk(text))
+                turn.emit(ReasoningChunk(text))
             case Step(sleep_ms=int() | float() as sleep_ms):
                 turn.due_s = monotonic() + sleep_ms / 1000
             case Step(raise_=str(message)):
@@ -315,7 +315,7 @@ class ScriptedEngine:
         with self._changed:
             if self._turns.pop(turn.id, None) is None:
                 return  # it ended with a crash
-        turn.tell(final)
+        turn.send(final)
 
 
 def _own(handle: CacheHandle) -> ScriptedHandle:

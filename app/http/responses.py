@@ -73,9 +73,9 @@ async def answer(
     """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        stream = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
         headers = _cache_headers(turn.cache_class, None)
-        return FrameStream(stream, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
+        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
 
@@ -89,10 +89,10 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
         return Response(response_object(response), headers=headers)
-    stream = stream_bytes(
+    data = stream_bytes(
         await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
     )
-    return FrameStream(stream, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
+    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
 
 
 async def _stored_frames(story: Story) -> FrameLog:
@@ -174,8 +174,8 @@ async def read_response(
     else:
         log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
     obfuscated = _flag(request, "include_obfuscation")
-    stream = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(stream, drain_limit_s=drain_limit_s())
+    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(data, drain_limit_s=drain_limit_s())
 
 
 def _flag(request: HttpRequest, name: str) -> bool:

@@ -190,7 +190,7 @@ class Lease:
             self._registry._release(self.binding)
 
 
-# The instance ids of unloaded models that hung writes still refer to (R-072 … R-076).
+# The instance ids of unloaded models that wedged writes still refer to (R-072 … R-076).
 
 
 class _RetiredId:
@@ -202,7 +202,7 @@ class _RetiredId:
 
 
 class RetiredIds:
-    """One retired id per model object, however many of its writes hang (R-074). Keeps no model alive."""
+    """One retired id per model object, however many of its writes are wedged (R-074). Keeps no model alive."""
 
     def __init__(self) -> None:
         self._by_engine: WeakKeyDictionary[InferenceEngine, _RetiredId] = WeakKeyDictionary()
@@ -211,7 +211,7 @@ class RetiredIds:
         return len(self._by_engine)
 
     def retire(self, engine: InferenceEngine, instance_id: int) -> None:
-        """Count one more hung write that refers to the object's id."""
+        """Count one more wedged write that refers to the object's id."""
         self._by_engine.setdefault(engine, _RetiredId(instance_id)).writes += 1
 
     def inherited(self, engine: InferenceEngine) -> int | None:

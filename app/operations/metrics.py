@@ -29,7 +29,7 @@ _TOKENS_PER_S = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500)
 
 
 class PoolSize(NamedTuple):
-    """How many warm caches there are, and how much memory they take."""
+    """The number of cache entries and the memory they take."""
 
     entries: int
     size_bytes: int
@@ -46,17 +46,17 @@ class Sources(NamedTuple):
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own. Any thread may count, the event loop reads."""
+    """The metrics of one service, in its own registry. Any thread may count, the event loop reads."""
 
     def __init__(self, sources: Sources) -> None:
         self._registry = registry = CollectorRegistry()
         registry.register(_Now(sources))
 
-        def counter(name: str, told: str, *labels: str) -> Counter:
-            return Counter(f"turnlog_{name}", told, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"turnlog_{name}", text, labels, registry=registry)
 
-        def histogram(name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"turnlog_{name}", told, labels, registry=registry, buckets=buckets)
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"turnlog_{name}", text, labels, registry=registry, buckets=buckets)
 
         self._turns = counter("turns", "Turns that ended.", "model", "state", "reason")
         self._input = counter("input_tokens", "Prompt tokens of ended turns.", "model")
@@ -130,15 +130,15 @@ class _Now:
         yield _gauges("active_turns", "Turns that have their place.", "model", running)
         waiting = {each.name: each.queued_turns for each in models}
         yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
-        permits = {each.name: each.reservations for each in models}
-        yield _gauges("permits", "Those of them that are not in the queue yet.", "model", permits)
+        reservations = {each.name: each.reservations for each in models}
+        yield _gauges("permits", "Those of them that are not in the queue yet.", "model", reservations)
         limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
         yield _gauges("queue_limit", "How many may wait.", "model", limits)
         yield _gauges(
             "memory_bytes", "Memory in use, by what for.", "use", {each: used[each] for each in get_args(Use)}
         )
-        for name, (told, value) in self._unlabelled().items():
-            yield GaugeMetricFamily(f"turnlog_{name}", told, value=value)
+        for name, (text, value) in self._unlabelled().items():
+            yield GaugeMetricFamily(f"turnlog_{name}", text, value=value)
 
     def _unlabelled(self) -> dict[str, tuple[str, float]]:
         sources = self._sources
@@ -157,8 +157,8 @@ class _Now:
         }
 
 
-def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"turnlog_{name}", told, labels=(label,))
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"turnlog_{name}", text, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)
     return family

@@ -42,7 +42,7 @@ class LiveTurns:
             del self._ids_by_key[key]
 
     def evict(self, response_id: str) -> None:
-        """Remove a turn whose last write hangs. The write may still land, so its key stays taken."""
+        """Remove a turn whose last write is wedged. The write may still land, so its key stays taken."""
         self._turns.pop(response_id, None)
 
     def of(self, response_id: str, owner: str | None) -> LiveTurn | None:

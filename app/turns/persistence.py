@@ -75,7 +75,7 @@ class Persistence:
 class TurnLog:
     """Writes one turn's events to the journal, in order.
 
-    Of the turn itself it keeps numbers only, because a hung write may outlive it (R-352, G-063).
+    Of the turn itself it keeps numbers only, because a wedged write may outlive it (R-352, G-063).
     `last_write` is the newest append; appends of one turn are written in order, so when it has landed,
     all have.
     """
@@ -136,7 +136,7 @@ class FinalWrite:
     """
 
     def __init__(self, turn: LiveTurn, turn_log: TurnLog, persistence: Persistence) -> None:
-        # Weak, so that a hung write holds an id and some numbers, not the turn (R-352, G-063).
+        # Weak, so that a wedged write holds an id and some numbers, not the turn (R-352, G-063).
         self._turn = weakref.ref(turn)
         self._lifecycle = Lifecycle(turn.response.status)
         self._committed = isinstance(turn.response.ended, TurnCommitted)
@@ -178,7 +178,7 @@ class FinalWrite:
         log.warning("[responses] the write of %s is slow; it goes on", self._id)
 
     def _passed_hard_limit(self) -> None:
-        """Treat the write as hung. In this order: marker, retire, unpin (R-356, R-075)."""
+        """Treat the write as wedged. In this order: marker, retire, unpin (R-356, R-075)."""
         if self._pinned:  # else there is nothing to give up (R-358)
             log.error("[responses] the write of %s has not settled in time", self._id)
             now_ms = self._persistence.clock.now_ms()
