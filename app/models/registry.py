@@ -202,7 +202,7 @@ class _RetiredId:
 
 
 class RetiredIds:
-    """One retired id per model object, however many of its writes are wedged (R-074). Keeps no model alive."""
+    """One retired id per model object, however many writes are wedged (R-074). Keeps no model alive."""
 
     def __init__(self) -> None:
         self._by_engine: WeakKeyDictionary[InferenceEngine, _RetiredId] = WeakKeyDictionary()
