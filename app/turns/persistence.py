@@ -175,7 +175,7 @@ class FinalWrite:
 
     def _passed_soft_limit(self) -> None:
         """Only log: a slow write may still land, and then needs its instance id (R-355)."""
-        log.warning("[responses] the write of %s is slow; it goes on", self._id)
+        log.warning("[responses] the write of %s is slow and still in progress", self._id)
 
     def _passed_hard_limit(self) -> None:
         """Treat the write as wedged. In this order: marker, retire, unpin (R-356, R-075)."""
