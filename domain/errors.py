@@ -80,7 +80,7 @@ class UnavailableError(ResponsesError):
 
 
 class ForbiddenError(ResponsesError):
-    """Whoever asks may not do this."""
+    """The caller may not do this."""
 
     code = "forbidden"
 

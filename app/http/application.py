@@ -1,4 +1,4 @@
-"""The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
+"""The application: security middleware, the routes behind it, and one envelope for every error."""
 
 import logging
 
@@ -29,7 +29,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     """The ASGI application that serves `service`.
 
     Raises:
-        SettingsError: a host or an origin that is to be allowed has another form.
+        SettingsError: an allowed host or origin is malformed.
     """
     listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
@@ -47,7 +47,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
-    """What is behind the front door: every route, each guarded by the table of roles."""
+    """The router behind the security middleware; the table of roles guards every route."""
 
     async def note_refusal(error: Exception, scope: Scope) -> None:
         found, code = notes(scope), refusal_code(error)

@@ -131,7 +131,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
 def _model_floor(
     settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
-    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+    """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
         lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
     )

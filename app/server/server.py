@@ -98,7 +98,7 @@ async def serve(
     listener: socket.socket,
     ready: Callable[[], None],
 ) -> None:
-    """Serve until the process is told to stop; running turns get their last frame first.
+    """Serve until the process gets a stop signal; running turns get their last frame first.
 
     Args:
         ready: called once requests are answered.
