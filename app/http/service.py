@@ -24,6 +24,7 @@ class Service:
         heartbeat_s: after how many seconds of silence a stream gives a sign of life.
         recover: ends the turns that an earlier process lost; to be done before any turn begins.
         sweep, tidy: remove expired content, and expired warm caches, until they are cancelled.
+        interrupt_reads: ends all reading of the log that is under way.
         announce: tells other programs the address that this service answers on.
     """
 
@@ -41,4 +42,5 @@ class Service:
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]
     tidy: Callable[[], Coroutine[Any, Any, None]]
+    interrupt_reads: Callable[[], None]
     announce: Callable[[str], None]
