@@ -156,10 +156,10 @@ class _Reading:
         except BaseException as error:
             if not self.has_ended():
                 return error
-        if self.is_interrupted:
-            return ShuttingDownError()
-        assert self._deadline_s is not None or self._future.cancelled()
-        return ReadTimeoutError(self._deadline_s or 0)
+        if self.is_interrupted or self._future.cancelled():
+            return ShuttingDownError()  # which nobody hears of a cancelled one
+        assert self._deadline_s is not None
+        return ReadTimeoutError(self._deadline_s)
 
     def _is_late(self) -> bool:
         return self._deadline_s is not None and time.monotonic() - self.began_s > self._deadline_s

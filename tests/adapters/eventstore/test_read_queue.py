@@ -91,6 +91,7 @@ def test_a_cancelled_read_ends_within_its_statement(endless: Store) -> None:
     assert read.cancel()
 
     until(lambda: threads.in_use() == 0)
+    assert endless.reader.budgets[1].reached == 0
     assert len(endless.reader.chain("resp_a", limit=1, owner="ada").result()) == 1
 
 
