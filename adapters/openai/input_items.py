@@ -21,7 +21,7 @@ from turnlog.adapters.openai.forms import (
     ReasoningItem,
     UnknownItem,
 )
-from turnlog.adapters.openai.shown import named, shown
+from turnlog.adapters.openai.shown import logged, named
 from turnlog.adapters.openai.typed import typed
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.inputs import ItemReference, Piece
@@ -86,8 +86,8 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
             found.append(Sent(message, item.id) if item.id else message)
         elif isinstance(item, UnknownItem):
             skipped.add(item.type)
-    for kind in shown(skipped):
-        log.info("[responses] input items of type %r are skipped", kind)
+    for kind in logged(skipped):
+        log.info("[responses] skipping input items of type %s", kind)
     return tuple(found)
 
 
@@ -146,10 +146,10 @@ def _content(item: MessageItem, at: str) -> tuple[str, tuple[Image, ...]]:
         place = f"{at}[{index}]"
         if part.type == "input_image":
             if item.role != "user":
-                raise InvalidRequestError(f"{place}: only user messages may have images", param="input")
+                raise InvalidRequestError(f"{place}: only user messages may contain images", param="input")
             images.append(_image(part, place))
         elif images:
-            raise InvalidRequestError(f"{place}: text must stand before images", param="input")
+            raise InvalidRequestError(f"{place}: text must come before images", param="input")
         else:
             texts.append(_text(part, place))
     return "".join(texts), tuple(images)

@@ -7,13 +7,16 @@ from typing import Any
 from msgspec.structs import asdict
 
 from turnlog.adapters.openai.forms import CustomTool, FunctionTool, HostedTool, NamespaceTool, Tool
-from turnlog.adapters.openai.shown import shown
+from turnlog.adapters.openai.shown import logged, named
 from turnlog.adapters.openai.typed import typed
 from turnlog.domain.tools import Toolbox, ToolChoice
 
 log = logging.getLogger("turnlog")
 
 Json = dict[str, Any]
+
+_MOST_NAMED = 10
+"""A header has no room for more."""
 
 
 def read_tools(given: list[Any]) -> tuple[tuple[Json, ...], dict[str, Tool]]:
@@ -26,14 +29,14 @@ def read_tools(given: list[Any]) -> tuple[tuple[Json, ...], dict[str, Tool]]:
     """
     by_place: dict[str, Tool] = {}
     echo = tuple(_read(tool, f"tools[{index}]", by_place) for index, tool in enumerate(given))
-    for kind in shown(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
-        log.info("[responses] tools of type %r are not offered to the model", kind)
+    for kind in logged(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
+        log.info("[responses] ignoring tools of type %s", kind)
     return echo, by_place
 
 
 def ignored_types(tools: Sequence[Json]) -> list[str]:
     """The types of the tools that are echoed and not offered to the model, for an answer's header."""
-    return shown(Toolbox(tools, ToolChoice()).skipped)
+    return sorted({named(kind) for kind in Toolbox(tools, ToolChoice()).skipped})[:_MOST_NAMED]
 
 
 def _read(given: Any, at: str, by_place: dict[str, Tool]) -> Json:

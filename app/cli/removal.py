@@ -70,7 +70,7 @@ def remove_responses(
 @click.argument("response_id")
 @db_option
 def cancel_turn(response_id: str, db: str | None) -> None:
-    """Stop a turn that is queued or running.
+    """Cancel a queued or running turn.
 
     Its answer as far as it has come stays in the log.
     """

@@ -12,6 +12,7 @@ from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS, item_page
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_count
 from turnlog.app.audit.reading import MOST_LINKS
+from turnlog.app.http.bodies import single
 from turnlog.app.http.errors import UnsupportedMediaTypeError
 from turnlog.app.http.service import Service
 from turnlog.domain.audit.filters import Order
@@ -25,13 +26,14 @@ HttpRequest = Request[None, None, State]
 @get("/v1/responses/{response_id:str}/input_items")
 async def list_input_items(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The items of the whole context, the newest first unless `order` says otherwise."""
-    query = request.query_params
+    query = single(request, "after", "limit", "order")
     order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_ITEMS))
     if order not in get_args(Order):
         raise InvalidRequestError("order must be asc or desc.", param="order")
     if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MOST_ITEMS):
         raise InvalidRequestError(f"limit must be from 1 to {MOST_ITEMS}.", param="limit")
-    include = {*query.getall("include", []), *query.getall("include[]", [])}
+    asked = request.query_params
+    include = {*asked.getall("include", []), *asked.getall("include[]", [])}
     context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
     page = partial(
         item_page,

@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Send
 
 from turnlog.adapters.litestar.compressed import READ_ENCODINGS, UnsupportedEncodingError
+from turnlog.adapters.litestar.stream import ClientLeftError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
 from turnlog.app.access import UnauthenticatedError
@@ -37,7 +38,7 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     code = "unsupported_media_type"
 
     def __init__(self, media_type: str) -> None:
-        super().__init__(f"Content-Type is '{media_type}'; it must be application/json")
+        super().__init__(f"Content-Type is '{media_type}'; expected application/json")
 
 
 # The first family that an error belongs to decides.
@@ -46,6 +47,8 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedEncodingError, 415, "invalid_request_error"),
     (IdempotencyKeyReusedError, 422, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
+    # Nobody reads it; the request's line in the log has it.
+    (ClientLeftError, 499, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),
     (OverloadError, 429, "rate_limit_error"),
@@ -119,7 +122,7 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = error.detail
     if status == 404:
-        message = f"There is no {request.method} {request.url.path}"
+        message = f"Route not found: {request.method} {request.url.path}"
     elif status == 405:
         allowed = (error.headers or {}).get("Allow")
         message = f"Method not allowed: use {allowed}" if allowed else "Method not allowed"
@@ -148,7 +151,7 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
     # The route as it is declared: the path is the client's.
     log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    message = "Something went wrong inside turnlog; its log has the details."
+    message = "Internal error. See turnlog's log for details."
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 

@@ -11,16 +11,17 @@ from types import FrameType
 
 import uvicorn
 
+from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.keys import KeyFile
 from turnlog.adapters.system import allow_open_files
-from turnlog.adapters.uvicorn import SURPLUS, ConnectionLimits, within
+from turnlog.adapters.uvicorn import STRANGERS_SHARE, SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
-from turnlog.app.operations.logs import log_loop_failure
+from turnlog.app.http.service import Service
+from turnlog.app.operations.logs import STRANGER_LINES, log_loop_failure
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.server.bootstrap import assemble
 from turnlog.app.settings import Settings, SettingsError, drain_limit_s
-from turnlog.app.turns.accept import Turns
 from turnlog.domain.ports import ModelSource
 
 log = logging.getLogger("turnlog")
@@ -55,7 +56,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener.close()
         reason = error.strerror or str(error)
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {reason}; choose another address by --host and --port"
+            f"Cannot listen on {host}:{port}: {reason}. Choose another address with --host and --port."
         ) from None
     return listener
 
@@ -77,11 +78,11 @@ def check_exposure(listener: socket.socket, keys: KeyFile | None) -> bool:
     kept = keys.read() if keys else None
     if not kept and not is_loopback(host):
         raise SettingsError(
-            f"{host} can be reached by others, and without keys everybody is let in; make a key first by "
-            "'turnlog keys add NAME', or listen on 127.0.0.1"
+            f"Refusing to listen on {host} without API keys. Create a key with 'turnlog keys add NAME', or "
+            "listen on 127.0.0.1."
         )
     if kept == ():
-        log.warning("No key is left: nobody is let in until 'turnlog keys add NAME' has made one.")
+        log.warning("No keys left: rejecting every request until you add one with 'turnlog keys add NAME'.")
     return kept is not None
 
 
@@ -97,7 +98,7 @@ async def serve(
     listener: socket.socket,
     ready: Callable[[], None],
 ) -> None:
-    """Serve until the process is told to stop; running turns get their last frame first.
+    """Serve until the process gets a stop signal; running turns get their last frame first.
 
     Args:
         ready: called once requests are answered.
@@ -122,9 +123,11 @@ async def serve(
         _allow_connections(settings)
         # What strangers send that is no HTTP has lines of ours.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        crowd = Crowd(settings.max_connections, max(1, settings.max_connections // STRANGERS_SHARE))
+        service.metrics.show(crowd.open, crowd.strangers, STRANGER_LINES)
         config = uvicorn.Config(
             make_application(service, settings),
-            http=within(connection_limits(settings)),
+            http=within(connection_limits(settings), crowd),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -141,7 +144,7 @@ async def serve(
             service.announce(url(listener))
             ready()
 
-        server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
+        server = TurnlogServer(config, service, listening, grace_s=settings.shutdown_grace_s)
         await server.serve(sockets=[listener])
 
 
@@ -150,7 +153,7 @@ def _allow_connections(settings: Settings) -> None:
     wanted = settings.max_connections + SURPLUS + OTHER_FILES
     if (allowed := allow_open_files(wanted)) < wanted:
         log.warning(
-            "The system lets this process have %d files open; %d connections need %d (ulimit -n)",
+            "Open file limit is %d, but %d connections need %d (ulimit -n)",
             allowed,
             settings.max_connections,
             wanted,
@@ -176,10 +179,11 @@ class TurnlogServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
+        self, config: uvicorn.Config, service: Service, ready: Callable[[], None], *, grace_s: float
     ) -> None:
         super().__init__(config)
-        self._turns = turns
+        self._turns = service.turns
+        self._interrupt_reads = service.interrupt_reads
         self._ready = ready
         self._grace_s = grace_s
         self._hurried = asyncio.Event()
@@ -195,12 +199,13 @@ class TurnlogServer(uvicorn.Server):
         Meanwhile requests are still answered: new turns by 503, and readiness says why.
         """
         await self._drain()
+        self._interrupt_reads()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
 
     async def _drain(self) -> None:
         if running := self._turns.running:
-            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
+            log.warning("stopping: waiting for %d turns, press Ctrl-C again to stop now", running)
         first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
         await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
         for each in first:

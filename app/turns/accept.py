@@ -1,7 +1,7 @@
-"""The use case at the heart of the service: a request is checked, accepted and set running.
+"""The central use case of the service: a request is checked, accepted and set running.
 
-Everything that can refuse a turn comes first; then `ResponseCreated` says that it was accepted, and from
-there on whatever happens is an event (D-26). `app.turns.run` takes it from here to its end.
+Everything that can refuse a turn comes first; then `ResponseCreated` records its acceptance, and everything
+after that is an event (D-26). `app.turns.run` takes the turn from here to its end.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
 _TOKEN_BYTES = 36
-"""What a token id of a prompt takes: an integer and a reference to it."""
+"""The memory of one token id in a prompt: an integer and a reference to it."""
 
 
 class Prepared(NamedTuple):
@@ -79,7 +79,7 @@ class Turns:
 
     Args:
         new_framer: makes the framer of one stream.
-        boot_id: names this process, so that a chain knows which one made it (R-143).
+        boot_id: identifies this process, so that a chain records which one made it (R-143).
         idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
@@ -126,7 +126,7 @@ class Turns:
         """Accept a turn of `owner` and set it running.
 
         Args:
-            size_bytes: how long the request was as it was sent.
+            size_bytes: the size of the request's body.
             yields: whether it lets all other turns of its model go first.
 
         Raises:
@@ -255,7 +255,7 @@ class Turns:
         """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
 
         Args:
-            exempt: whether another model is meant, as in a replay (D-27).
+            exempt: whether a different model is intended, as in a replay (D-27).
         """
         if not lease.holds:
             raise BindingChangedError(lease.name, "while its previous response was looked up")
@@ -271,22 +271,23 @@ class Turns:
 
     @property
     def running(self) -> int:
-        """How many turns were accepted and have not ended."""
+        """How many accepted turns have not ended."""
         return len(self._tasks)
 
     @property
     def shutting_down(self) -> bool:
-        """Whether new turns are refused for good."""
+        """Whether new turns are refused because the server is shutting down."""
         return self._shutting_down
 
     async def drain(self) -> None:
-        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        """Refuse new turns and wait for the accepted ones to finish."""
         self._shutting_down = True
+        self.on_shut_down()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def shut_down(self, grace_s: float) -> None:
-        """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
+        """Refuse new turns, abort the running ones and wait for their writes, for `grace_s` at most."""
         self._shutting_down = True
         self.on_shut_down()
         self._live.abort_all("shutting_down")
@@ -359,7 +360,7 @@ class Turns:
         task = asyncio.create_task(run.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if turn_log is None:  # else its last write lets it go
+        if turn_log is None:  # otherwise its last write removes it
             task.add_done_callback(lambda _: self._live.remove(created.response_id))
         return turn
 

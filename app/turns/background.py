@@ -112,6 +112,7 @@ class Background:
             if queued.preparation:
                 queued.preparation.cancel()
             queued.break_off()
+        self._live.leave_queued()
 
     def _stored(self, queued: QueuedTurn, write: "asyncio.Future[None]") -> None:
         if write.cancelled() or write.exception() is not None:
@@ -174,7 +175,7 @@ class Background:
         return Accepted(response, version, self._followed(queued, response.created), queued.fingerprint)
 
     async def _read(self, queued: QueuedTurn) -> tuple[Response, int]:
-        stored = await asyncio.wrap_future(self._reader.events(queued.response_id))
+        stored = await asyncio.wrap_future(self._reader.events(queued.response_id, owner=queued.owner))
         return fold(recorded.event for recorded in stored), len(stored)
 
     def _followed(self, queued: QueuedTurn, created: ResponseCreated) -> FrameLog:

@@ -1,4 +1,4 @@
-"""The running and the queued turns of this process, and whose they are."""
+"""The running and queued turns of this process, by id and owner."""
 
 from collections.abc import Iterator, Set
 
@@ -13,9 +13,8 @@ class LiveTurns:
     """The turns that are read from memory, by response id.
 
     A stored turn leaves when its last write settles or passes the hard limit, and is read from the log from
-    then on; a turn that is not to be stored leaves when it has ended. Those in the background that have not
-    begun are `queued`, and read from the log. An idempotency key is taken as long as the log may not tell
-    what became of its turn.
+    then on; an unstored turn leaves when it has ended. Background turns that have not begun are `queued`, and
+    read from the log. An idempotency key stays taken until the log is certain to have its turn's result.
     """
 
     def __init__(self) -> None:
@@ -30,7 +29,7 @@ class LiveTurns:
         return frozenset(self._turns)
 
     def add(self, turn: LiveTurn) -> None:
-        """Take in a turn that was accepted."""
+        """Add an accepted turn."""
         created = turn.response.created
         self._turns[created.response_id] = turn
         if key := created.idempotency_key:
@@ -38,14 +37,14 @@ class LiveTurns:
             self._ids_by_key[created.owner, key] = created.response_id
 
     def remove(self, response_id: str) -> None:
-        """Let a turn go, and its idempotency key; without effect if it has left before."""
+        """Remove a turn and its idempotency key; no effect if it was removed before."""
         self._turns.pop(response_id, None)
         key = self._keys.pop(response_id, None)
         if key and self._ids_by_key[key] == response_id:
             del self._ids_by_key[key]
 
     def evict(self, response_id: str) -> None:
-        """Let go of a turn whose last write is wedged. The write may still land, so its key stays taken."""
+        """Remove a turn whose last write is wedged. The write may still land, so its key stays taken."""
         self._turns.pop(response_id, None)
 
     def of(self, response_id: str, owner: str | None) -> LiveTurn | None:
@@ -58,7 +57,7 @@ class LiveTurns:
         return self._ids_by_key.get((owner, key))
 
     def owner_of(self, response_id: str) -> str | None:
-        """Whose turn it is; None if there is no such turn."""
+        """The turn's owner; None if there is no such turn."""
         return turn.response.created.owner if (turn := self._turns.get(response_id)) else None
 
     def queued_of(self, owner: str, *, background: bool = False) -> int:
@@ -70,7 +69,7 @@ class LiveTurns:
         return waiting + (self.queued.count_of(owner) if background else 0)
 
     def items_of(self, owner: str, item_ids: Set[str]) -> dict[str, Item]:
-        """The owner's output items of those ids, by id; of turns that are to be stored only (D-30)."""
+        """The owner's output items with those ids, by id; only of stored turns (D-30)."""
         return {
             item.id: item
             for response in self._of(owner)
@@ -83,6 +82,12 @@ class LiveTurns:
         """Stop every turn at its next safe point."""
         for turn in list(self._turns.values()):
             turn.abort(reason)
+
+    def leave_queued(self) -> None:
+        """Stop the background turns that wait for their slot; the next server runs them."""
+        for turn in list(self._turns.values()):
+            if turn.response.created.background and turn.response.started is None:
+                turn.abort("shutting_down")
 
     def _of(self, owner: str) -> Iterator[Response]:
         return (turn.response for turn in self._turns.values() if turn.response.created.owner == owner)

@@ -47,9 +47,9 @@ async def _end(
             return False
         await end_lost(response_id, "server_restart", journal, reader, clock)
     except StorageError:
-        log.exception("[responses] the turn %s was lost in a restart and cannot be ended", response_id)
+        log.exception("[responses] could not fail the turn %s, which a restart interrupted", response_id)
         return False
-    log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
+    log.warning("[responses] failed the turn %s, which a restart interrupted", response_id)
     return True
 
 

@@ -1,7 +1,7 @@
-"""The one finder of responses: in memory while they run, then in the log.
+"""Finds responses: in memory while they run, then in the log.
 
-Whose a response is, whether it has expired and whether its end is still being written is decided here, for
-whatever asks: GET, streams, events, chains, item references, replay and audit.
+Ownership, expiry and a final write still in flight are handled here, for every reader: GET, streams, events,
+chains, item references, replay and audit.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Log(EventReader, AuditReader, Protocol):
 
 
 class Story(NamedTuple):
-    """A response that has ended, with the stored events from which it can be told whole."""
+    """A response that has ended, with all its stored events."""
 
     response: Response
     events: list[ResponseEvent]
@@ -43,8 +43,8 @@ class Story(NamedTuple):
 class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
-    For an owner, one that has expired is not there (R-111). Neither is another owner's, which is looked for
-    in the same way: what is known of it in memory makes no difference (D-18).
+    For an owner, an expired response does not exist (R-111). Neither does another owner's, even if it is in
+    memory (D-18).
     """
 
     def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
@@ -100,9 +100,8 @@ class Retrieval:
 
         None if it is not there or its end is not stored: its last write is under way, or failed.
         """
-        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit))
-        # A chain has one owner; another's is not even folded, which would take its time.
-        if not groups or not self._is_visible(groups[-1], owner):
+        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit, owner=owner))
+        if not groups or self._is_gone(groups[-1]):
             return []
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
@@ -128,7 +127,7 @@ class Retrieval:
         return await asyncio.wrap_future(stored) | live
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
-        """A response as far as it is stored, whoever's, also when it has expired.
+        """The stored part of a response of any owner, even an expired one.
 
         Raises:
             ResponseNotFoundError: nothing of it is stored.
@@ -140,14 +139,14 @@ class Retrieval:
         return row, events
 
     async def original(self, response_id: str, caller: Caller) -> Story:
-        """A response that has ended, whoever's, if the caller may replay it.
+        """A response of any owner that has ended, if the caller may replay it.
 
         Raises:
             ResponseNotFoundError: there is none.
             NotEndedError: it has not ended, or its end was never stored.
             StorageTimeoutError: its end is still being written.
             ContentExpiredError: its content was removed, or is about to be.
-            ForbiddenError: the caller may not read what was said in it.
+            ForbiddenError: the caller may not read its content.
         """
         if turn := self._live.of(response_id, None):
             if turn.response.ended is None:
@@ -159,17 +158,17 @@ class Retrieval:
             raise ContentExpiredError(response_id)
         story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
         if not await self.reads_content(caller, row):
-            raise ForbiddenError("An operator may replay turns that failed; this one did not.")
+            raise ForbiddenError("Operators may replay failed turns only.")
         return story
 
     async def reads_content(self, caller: Caller, row: AuditRow) -> bool:
-        """Whether the caller may read what was said in a turn, and so run it again."""
+        """Whether the caller may read a turn's content, and so run it again."""
         return caller.reads_content(failed=False) or (
             caller.reads_content(failed=True) and await self._failed(row)
         )
 
     async def _failed(self, row: AuditRow) -> bool:
-        """Whether the turn failed, or replays one that did, maybe by way of other replays."""
+        """Whether the turn failed or replays one that did, possibly through other replays."""
         met: set[str] = set()
         found: AuditRow | None = row
         while found and not found.reason and (earlier := found.replay_of) and earlier not in met:
@@ -178,20 +177,20 @@ class Retrieval:
         return found is not None and found.reason is not None
 
     async def _visible(self, response_id: str, owner: str) -> list[Recorded]:
-        """The stored events; none if there are none, the response is another owner's or it has expired."""
-        events = await asyncio.wrap_future(self._log.events(response_id))
-        return events if events and self._is_visible(events, owner) else []
+        """The stored events; none if the owner has no such response, or it has expired."""
+        events = await asyncio.wrap_future(self._log.events(response_id, owner=owner))
+        return [] if events and self._is_gone(events) else events
 
-    def _is_visible(self, events: Sequence[Recorded], owner: str) -> bool:
+    def _is_gone(self, events: Sequence[Recorded]) -> bool:
         created = events[0].event
         assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-        is_gone = any(isinstance(each.event, ResponseDeleted) for each in reversed(events))
-        return created.owner == owner and not is_gone and created.expires_at > self._clock.now_ms() // 1000
+        is_deleted = any(isinstance(each.event, ResponseDeleted) for each in reversed(events))
+        return is_deleted or created.expires_at <= self._clock.now_ms() // 1000
 
     def _whole(
         self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError
     ) -> Story:
-        """The story; if its end is not stored, the client may come again while it is being written."""
+        """The story; if its end is not stored, the error depends on whether it is still being written."""
         events = [recorded.event for recorded in stored]
         response = fold_stored(events) if events else None
         if response and response.ended:

@@ -16,6 +16,9 @@ Order = Literal["asc", "desc"]
 MAX_LIMIT = 1000
 """Rows of one page."""
 
+MAX_METADATA = 16
+"""Pairs of metadata to ask for: no response has more."""
+
 MIN_QUERY_CHARACTERS = 3
 """The text index knows runs of three characters; what is shorter is in it nowhere."""
 
@@ -64,6 +67,12 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             _check_condition(name, value)
+        if len(self.metadata) > MAX_METADATA:
+            raise InvalidRequestError(
+                f"{len(self.metadata)} metadata filters are too many; a response has at most "
+                f"{MAX_METADATA} pairs.",
+                param="metadata",
+            )
         for key, value in self.metadata.items():
             _check_text(f"metadata.{key}", key)
             _check_text(f"metadata.{key}", value)
@@ -87,7 +96,7 @@ def _check_text(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError(f"{name} has half a surrogate pair in it.", param=name) from None
+        raise InvalidRequestError(f"{name} contains an unpaired surrogate.", param=name) from None
 
 
 def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
@@ -102,6 +111,6 @@ def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
     looks_inside = wanted.q is not None or wanted.tool is not None or bool(wanted.metadata)
     if looks_inside and not caller.reads_content(failed=only_failed):
         raise ForbiddenError(
-            "q, tool and metadata look into what was said, which takes the role auditor; "
-            "an operator may ask them of failed turns: add status=failed."
+            "q, tool and metadata search content, which requires the role auditor. "
+            "Operators may search failed turns: add status=failed."
         )

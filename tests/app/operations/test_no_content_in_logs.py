@@ -133,7 +133,7 @@ def answers(http: httpx.Client) -> Iterator[httpx.Response]:
     for path, fields in POSTED:
         yield http.post(path, json=fields)
     leave(http)
-    yield http.request("DELETE", f"/v1/responses/{CANARY}")
+    yield http.request("PUT", f"/v1/responses/{CANARY}")
     with suppress(httpx.RemoteProtocolError):  # what is no HTTP may be answered by hanging up
         yield http.request(WORD.upper(), f"/{CANARY}")
 
