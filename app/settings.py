@@ -52,7 +52,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     db: Path = msgspec.field(default_factory=default_database)
     model: tuple[str, ...] = ()
     default: str | None = None
-    model_default: tuple[str, ...] = ()
+    sampling: tuple[str, ...] = ()
     engine: Literal["mlx", "scripted"] = "mlx"
     script: Path | None = None
     cache: Path = msgspec.field(default_factory=default_cache)
@@ -82,6 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_queued_bytes: Annotated[int, Meta(ge=1)] = 64 * 1024 * 1024
     token_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     turn_timeout_s: Annotated[float, Meta(gt=0)] = 3_600.0
+    idempotency_grace_s: NotNegative = 60.0
     heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
     allowed_hosts: tuple[str, ...] = ()
@@ -109,7 +110,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 IN_MEMORY = ":memory:"
 PREFIX = "TURNLOG_"
-_LISTS = ("model", "model_default", "allowed_hosts", "allowed_origins")
+_LISTS = ("model", "sampling", "allowed_hosts", "allowed_origins")
 
 
 def load_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
@@ -228,7 +229,7 @@ def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
     return folders
 
 
-def parse_model_defaults(declared: tuple[str, ...]) -> dict[str, ModelDefaults]:
+def parse_sampling(declared: tuple[str, ...]) -> dict[str, ModelDefaults]:
     """Defaults by the name of a model, from `NAME.FIELD=VALUE` declarations.
 
     Raises:
@@ -240,13 +241,13 @@ def parse_model_defaults(declared: tuple[str, ...]) -> dict[str, ModelDefaults]:
         name, _, field = place.rpartition(".")
         if not name:
             raise SettingsError(
-                f"--model-default is '{text}': expected NAME.FIELD=VALUE, for example qwen.temperature=0.6"
+                f"--sampling is '{text}': expected NAME.FIELD=VALUE, for example qwen.temperature=0.6"
             )
         try:
             found[name] = read_default(field, value).over(found.get(name, ModelDefaults()))
         except msgspec.ValidationError as error:
             reason = str(error).split(" - at ")[0]
-            raise SettingsError(f"--model-default is '{text}': {reason}") from None
+            raise SettingsError(f"--sampling is '{text}': {reason}") from None
     return found
 
 

@@ -32,7 +32,7 @@ from turnlog.domain.items import (
     ReasoningItem,
 )
 from turnlog.domain.output import Entry, Output
-from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk, TurnStats
 from turnlog.domain.tags import Eraser, TagBuffer, overlap
 from turnlog.domain.tokens import pack
 from turnlog.domain.tools import Toolbox, custom_input
@@ -85,7 +85,7 @@ class Assembler:
         if not self._parallel_calls:
             calls = calls[:1]
         status: Outcome = "incomplete" if end.finish_reason == "length" else "completed"
-        stats = turn_stats(end, timing)
+        cost = turn_cost(end, timing)
 
         yield from self._say(self._tags.flush(), at_ms)
         yield from self._close_reasoning(end.thinking, at_ms)
@@ -96,12 +96,12 @@ class Assembler:
                 reason="finish_reason_error",
                 message="the engine ended the turn with an error",
                 calls=tuple(self._call_items(calls, "incomplete")),
-                **stats,
+                **cost,
             )
             return
         for item in self._call_items(calls, "completed"):
             yield from self._offer(item, at_ms)
-        yield TurnCommitted(at_ms=at_ms, status=status, **stats)
+        yield TurnCommitted(at_ms=at_ms, status=status, **cost)
 
     def _hear(self, text: str, logprobs: Sequence[Logprob], at_ms: int) -> Events:
         self._logprobs += logprobs
@@ -201,16 +201,16 @@ class Assembler:
         return ItemOpened(at_ms=at_ms, output_index=len(self._output.entries), item=item)
 
 
-def turn_stats(spent: Spent, timing: Timing) -> dict[str, Any]:
+def turn_cost(stats: TurnStats, timing: Timing) -> dict[str, Any]:
     """What the last event of a turn says of its cost."""
     return {
         "usage": Usage(
-            input_tokens=spent.prompt_tokens,
-            output_tokens=spent.output_tokens,
-            cached_tokens=spent.cached_tokens,
-            reasoning_tokens=spent.reasoning_tokens,
+            input_tokens=stats.prompt_tokens,
+            output_tokens=stats.output_tokens,
+            cached_tokens=stats.cached_tokens,
+            reasoning_tokens=stats.reasoning_tokens,
         ),
         "timing": timing,
-        "output_ids": None if spent.output_ids is None else pack(spent.output_ids),
-        "alone": spent.alone,
+        "output_ids": None if stats.output_ids is None else pack(stats.output_ids),
+        "alone": stats.alone,
     }

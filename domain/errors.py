@@ -31,6 +31,19 @@ class InvalidRequestError(ResponsesError):
     code = "invalid_request"
 
 
+class IdempotencyKeyReusedError(InvalidRequestError):
+    """An idempotency key came with another body than the one it stands for."""
+
+    code = "idempotency_key_reused"
+    param = "idempotency-key"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"The idempotency key stands for '{response_id}', which another body asked for. "
+            "Use a new key for a new request."
+        )
+
+
 class NotFoundError(ResponsesError):
     """What the request names is not there."""
 
@@ -104,8 +117,8 @@ class QueueFullError(OverloadError):
 
     code = "queue_full"
 
-    def __init__(self, spent: str, limit: int | str, retry_after_s: int) -> None:
-        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting.", retry_after_s)
+    def __init__(self, stats: str, limit: int | str, retry_after_s: int) -> None:
+        super().__init__(f"Model queue full: {stats}, with a limit of {limit} waiting.", retry_after_s)
 
 
 class ColdQueueFullError(QueueFullError):

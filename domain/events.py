@@ -35,6 +35,9 @@ FailureReason = Literal[
 Limit = Literal["max_output_tokens", "context_window"]
 """What bounds the length of an answer."""
 
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The name of an idempotency key among the retry keys."""
+
 WIRE_VERSION = 2
 """The version of the rules by which events become frames; a response keeps the one it was made with.
 
@@ -87,7 +90,8 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     and `text` are what the client sent, `reasoning` has the effort that was used (R-173); `defaulted` names
     the fields whose values are the model's defaults (R-177); `expires_at` is Unix time in seconds
     (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
+    the names and values by which clients mark their retries; `body_sha256` is the digest of the request's
+    body, in hex, if an idempotency key is among them; `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -115,9 +119,15 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     service_tier: str = "default"
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
     defaulted: tuple[str, ...] = ()
     wire_version: int = 1
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the client asked for this turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):

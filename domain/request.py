@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
-from turnlog.domain.ports import JsonGuide
+from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.tools import ToolChoice
 
 DEFAULT_SAMPLING = Sampling(temperature=1.0, top_p=1.0, seed=0)
@@ -26,7 +26,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     `input` is the request's own items; `instructions` None means inherited (R-149); `tools`, `text` and
     `reasoning` are as the client sent them, `choice` is the `tool_choice` understood. `replay_of` is the
-    response that is run again. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that
+    response that is run again. `body_sha256` is the digest of the body, whatever the order of its keys, if an
+    idempotency key came with it. With `new_seed` one is drawn in place of the seed in `sampling`. Fields that
     are `left_open` take the model's defaults, and are `defaulted` then; those that are None were not given.
     """
 
@@ -55,6 +56,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     retention_s: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
 
     def with_defaults(self, defaults: ModelDefaults) -> "TurnRequest":
@@ -75,17 +77,22 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def idempotency_key(self) -> str | None:
+        """The key under which requests are one turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
+
+    @property
     def effort(self) -> str | None:
         """How much the model shall think first; None leaves it to its template."""
         return (self.reasoning or {}).get("effort")
 
     @property
-    def json_format(self) -> JsonGuide | None:
+    def json_format(self) -> JsonConstraint | None:
         """What the answer's JSON must be, if the request asks for JSON."""
         match self.text.get("format"):
             case {"type": "json_schema", "schema": dict() as schema}:
-                return JsonGuide(schema)
+                return JsonConstraint(schema)
             case {"type": "json_object"}:
-                return JsonGuide(None)
+                return JsonConstraint(None)
             case _:
                 return None

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec.structs import asdict, replace
 
-from turnlog.domain.assembler import Assembler, turn_stats
+from turnlog.domain.assembler import Assembler, turn_cost
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
     WIRE_VERSION,
@@ -31,7 +31,7 @@ from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Message
 from turnlog.domain.lifecycle import Lifecycle, Status
 from turnlog.domain.messages import Message
 from turnlog.domain.output import Output
-from turnlog.domain.ports import End, EngineChunk, EngineInfo, Spent
+from turnlog.domain.ports import End, EngineChunk, EngineInfo, TurnStats
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.tokens import PromptRecord
 from turnlog.domain.tools import Toolbox, ToolChoice
@@ -127,6 +127,7 @@ class Response(Lifecycle):
                 store=request.store,
                 expires_at=expires_at,
                 retry_keys=request.retry_keys,
+                body_sha256=request.body_sha256,
                 replay_of=request.replay_of,
                 instance_id=instance_id,
                 boot_id=boot_id,
@@ -197,7 +198,7 @@ class Response(Lifecycle):
         return self._assemble("commit", lambda assembler: assembler.finish(end, timing, at_ms))
 
     def fail(
-        self, reason: FailureReason, message: str | None = None, *, at_ms: int, spent: Spent | None = None
+        self, reason: FailureReason, message: str | None = None, *, at_ms: int, stats: TurnStats | None = None
     ) -> Events:
         """End a turn that goes no further: what is open is closed with what was streamed, then it failed.
 
@@ -205,20 +206,20 @@ class Response(Lifecycle):
 
         Args:
             message: what went wrong, for an operator; left out, what the reason says.
-            spent: what the engine said of the turn's cost, if it said anything (R-323).
+            stats: what the engine said of the turn's cost, if it said anything (R-323).
 
         Raises:
             IllegalTransitionError: the turn has ended already.
         """
         self.check(TurnFailed)
-        stats = turn_stats(spent, self._timing(spent)) if spent else {}
+        cost = turn_cost(stats, self._timing(stats)) if stats else {}
         open_entries = sorted(self.output.open_entries, key=lambda entry: not entry.is_message)
         return self._happen(
             *(
                 ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=entry.cut_short())
                 for entry in open_entries
             ),
-            TurnFailed(at_ms=at_ms, reason=reason, message=message or _MESSAGES[reason], **stats),
+            TurnFailed(at_ms=at_ms, reason=reason, message=message or _MESSAGES[reason], **cost),
         )
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────
@@ -263,12 +264,12 @@ class Response(Lifecycle):
             events.append(event)
         return events
 
-    def _timing(self, spent: Spent) -> Timing:
+    def _timing(self, stats: TurnStats) -> Timing:
         """The engine's own times and the waits before it (R-343)."""
         if self.started is None:
-            return spent.timing
+            return stats.timing
         return replace(
-            spent.timing,
+            stats.timing,
             queue_ms=float(self.started.at_ms - self.created.at_ms),
             pre_inference_ms=float(self.started.at_ms - self.asked_ms),
         )

@@ -19,11 +19,11 @@ from turnlog.adapters.engine_process.messages import (
     CacheExtent,
     CacheNote,
     Cancel,
-    Constraint,
     Drop,
     Ended,
     Failed,
     FromEngine,
+    Grammar,
     Logged,
     Output,
     Outputs,
@@ -44,6 +44,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
+    Constraint,
     Crash,
     Deliver,
     End,
@@ -51,12 +52,11 @@ from turnlog.domain.ports import (
     EngineFailed,
     EngineInfo,
     EngineOutput,
-    Guide,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
     Vitals,
 )
 from turnlog.domain.tokens import TokenIds
@@ -132,15 +132,15 @@ class ProcessEngine:
     ) -> Prompt:
         return self._texts.render(messages, tools=tools, effort=effort, recorded=recorded or {})
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         return self._texts.decode(ids)
 
-    def compile(self, guide: Guide) -> Constraint:
-        return self._texts.compile(guide)
+    def compile(self, constraint: Constraint) -> Grammar:
+        return self._texts.compile(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
-        constraint, warm = submission.guide, submission.warm
-        assert constraint is None or isinstance(constraint, Constraint)
+        constraint, warm = submission.constraint, submission.warm
+        assert constraint is None or isinstance(constraint, Grammar)
         number = next(self._numbers)
         message = Submit(
             turn=number,
@@ -290,19 +290,19 @@ def _final(output: Ended | Failed | WasCancelled, prompt: TokenIds) -> End | Eng
                 text=output.text,
                 thinking=output.thinking,
                 tool_calls=output.tool_calls,
-                cache=_cache(output.cache, prompt, output.spent),
-                **asdict(output.spent),
+                cache=_cache(output.cache, prompt, output.stats),
+                **asdict(output.stats),
             )
         case Failed():
-            return EngineFailed(output.message, output.spent)
+            return EngineFailed(output.message, output.stats)
         case WasCancelled():
-            return Cancelled(_cache(output.cache, prompt, output.spent), output.spent)
+            return Cancelled(_cache(output.cache, prompt, output.stats), output.stats)
 
 
-def _cache(note: CacheNote | None, prompt: TokenIds, spent: Spent | None) -> RemoteCache | None:
+def _cache(note: CacheNote | None, prompt: TokenIds, stats: TurnStats | None) -> RemoteCache | None:
     if note is None:
         return None
-    ids = prompt + ((spent and spent.output_ids) or ())
+    ids = prompt + ((stats and stats.output_ids) or ())
     return RemoteCache(note.number, ids[: note.extent.tokens], note.size_bytes, note.extent)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from turnlog.domain.events import Sampling
 from turnlog.domain.items import Logprob
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import EngineCall, EngineInfo, FinishReason, Spent
+from turnlog.domain.ports import EngineCall, EngineInfo, FinishReason, TurnStats
 from turnlog.domain.tokens import TokenIds, common_prefix
 from turnlog.domain.tools import Tool
 
@@ -19,7 +19,7 @@ Shape = Literal["free", "json", "calls", "json or calls"]
 """What an answer is constrained to."""
 
 
-class Constraint(Struct, frozen=True, array_like=True):
+class Grammar(Struct, frozen=True, array_like=True):
     """A compiled constraint: a grammar that llguidance has accepted, and what it makes of the answer."""
 
     grammar: str
@@ -82,7 +82,7 @@ class Submit(Struct, frozen=True, array_like=True, tag=1):
     sampling: Sampling
     output_budget_tokens: int
     warm: int | None
-    constraint: Constraint | None
+    constraint: Grammar | None
     tools: tuple[Tool, ...]
 
 
@@ -158,7 +158,7 @@ class Ended(Struct, frozen=True, array_like=True, tag=2):
     text: str
     thinking: str | None
     tool_calls: tuple[EngineCall, ...]
-    spent: Spent
+    stats: TurnStats
     cache: CacheNote | None
 
 
@@ -167,14 +167,14 @@ class Failed(Struct, frozen=True, array_like=True, tag=3):
 
     turn: int
     message: str
-    spent: Spent | None
+    stats: TurnStats | None
 
 
 class WasCancelled(Struct, frozen=True, array_like=True, tag=4):
     """A turn was cancelled; see `domain.ports.Cancelled`. `read_tokens` of its prompt are in the cache."""
 
     turn: int
-    spent: Spent | None
+    stats: TurnStats | None
     cache: CacheNote | None
 
 
@@ -203,7 +203,7 @@ FromEngine = Loaded | LoadFailed | Pong | Outputs | Logged
 class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
     """The first message: load the tokenizer and the chat template in `folder`.
 
-    `memory_bytes` is what the process may take beside them.
+    `memory_bytes` is what the process may take for that and for a request.
     """
 
     folder: str
@@ -226,7 +226,7 @@ class Decode(Struct, frozen=True, array_like=True, tag=2):
 
 
 class CompileJson(Struct, frozen=True, array_like=True, tag=3):
-    """Compile a `JsonGuide`. Answered by `Compiled`."""
+    """Compile a `JsonConstraint`. Answered by `Compiled`."""
 
     schema: dict[str, Any] | None
     tools: tuple[Tool, ...]
@@ -234,7 +234,7 @@ class CompileJson(Struct, frozen=True, array_like=True, tag=3):
 
 
 class CompileCalls(Struct, frozen=True, array_like=True, tag=4):
-    """Compile a `CallGuide`. Answered by `Compiled`."""
+    """Compile a `CallConstraint`. Answered by `Compiled`."""
 
     tools: tuple[Tool, ...]
     many: bool
@@ -263,7 +263,7 @@ class Decoded(Struct, frozen=True, array_like=True, tag=2):
 class Compiled(Struct, frozen=True, array_like=True, tag=3):
     """A constraint that holds."""
 
-    constraint: Constraint
+    constraint: Grammar
 
 
 class Refused(Struct, frozen=True, array_like=True, tag=4):

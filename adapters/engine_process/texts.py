@@ -14,10 +14,10 @@ from turnlog.adapters.engine_process.messages import (
     CompileCalls,
     Compiled,
     CompileJson,
-    Constraint,
     Decode,
     Decoded,
     FromText,
+    Grammar,
     LoadTokenizer,
     Ready,
     Refused,
@@ -35,7 +35,7 @@ from turnlog.domain.errors import (
     TemplateTimeoutError,
 )
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import Guide, JsonGuide, Prompt
+from turnlog.domain.ports import Constraint, JsonConstraint, Prompt
 from turnlog.domain.schemas import checked
 from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
@@ -49,7 +49,7 @@ COMPILE_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = 120.0
 
 MEMORY_BYTES: Final = 2 * 2**30
-"""What a request may make the process take beside its tokenizer; Linux keeps it."""
+"""What tokenizer and request may take together, beside the libraries; Linux keeps the process to it."""
 
 _Answer = TypeVar("_Answer", bound=Struct)
 
@@ -113,17 +113,17 @@ class TextProcess:
         return Prompt(tokens.unpack(answer.ids), answer.effort)
 
     def decode(self, ids: TokenIds) -> tuple[str, ...]:
-        """See `InferenceEngine.spell`."""
+        """See `InferenceEngine.decode_tokens`."""
         request = Decode(tokens.pack(ids))
         return self._ask(request, Decoded, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S)).texts
 
-    def compile(self, guide: Guide) -> Constraint:
+    def compile(self, constraint: Constraint) -> Grammar:
         """See `InferenceEngine.compile`."""
-        checked(guide)
+        checked(constraint)
         request = (
-            CompileJson(guide.schema, guide.tools, guide.many)
-            if isinstance(guide, JsonGuide)
-            else CompileCalls(guide.tools, guide.many)
+            CompileJson(constraint.schema, constraint.tools, constraint.many)
+            if isinstance(constraint, JsonConstraint)
+            else CompileCalls(constraint.tools, constraint.many)
         )
         refusal = SchemaTooComplexError(COMPILE_LIMIT_S)
         return self._ask(request, Compiled, COMPILE_LIMIT_S, refusal).constraint

@@ -63,7 +63,7 @@ class _Step(Struct, eq=False):
 
 
 class _GaveUpError(Exception):
-    """The journal was closed and its patience is over."""
+    """The journal was closed and its silence is over."""
 
 
 class SqliteEventJournal:

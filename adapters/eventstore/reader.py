@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore import audit
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
-from turnlog.adapters.eventstore.transfer import SqliteLogPass
+from turnlog.adapters.eventstore.transfer import SqliteLogExport
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
@@ -46,6 +46,11 @@ _ITEMS = """
         WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
             AND coalesce(owner = :owner, TRUE)
     )
+"""
+_LATEST_UNDER_KEY = """
+    SELECT response_id FROM responses
+    WHERE retry_digest = :key_digest AND created_ms >= :since_ms AND reason IS NULL
+    ORDER BY created_ms DESC, n DESC LIMIT 1
 """
 _UNFINISHED = """
     SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
@@ -101,6 +106,15 @@ class SqliteEventReader:
 
         return self._submit(read)
 
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response under an idempotency key that has not failed; see `AuditReader`."""
+
+        def read() -> str | None:
+            rows = self._select(_LATEST_UNDER_KEY, key_digest=bytes.fromhex(key_digest), since_ms=since_ms)
+            return rows[0]["response_id"] if rows else None
+
+        return self._submit(read)
+
     def find(self, wanted: AuditFilter) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
         return self._look_up(audit.page, wanted)
@@ -129,9 +143,9 @@ class SqliteEventReader:
 
     def export(
         self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
-    ) -> SqliteLogPass:
+    ) -> SqliteLogExport:
         """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
-        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
+        return SqliteLogExport(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

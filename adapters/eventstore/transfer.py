@@ -79,8 +79,8 @@ class _Time(Struct):
     at_ms: int
 
 
-class SqliteLogPass:
-    """A `LogPass` up to the event that is the newest when the pass begins; appends go on meanwhile.
+class SqliteLogExport:
+    """A `LogExport` up to the event that is the newest when the pass begins; appends go on meanwhile.
 
     Args:
         after: the position behind which it begins.

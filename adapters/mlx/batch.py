@@ -14,16 +14,16 @@ from typing import Any
 
 from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.cache import MlxCache
-from turnlog.adapters.mlx.dialect import THINKING, Dialect
+from turnlog.adapters.mlx.chat_format import THINKING, ChatFormat
+from turnlog.adapters.mlx.constraints import ConstrainedLogits, MlxConstraint
 from turnlog.adapters.mlx.ensemble import EnsembleGenerator
-from turnlog.adapters.mlx.guide import GuidedLogits, MlxGuide
 from turnlog.adapters.mlx.logprobs import LogprobReader
 from turnlog.adapters.mlx.model import LoadedModel
 from turnlog.adapters.mlx.outbox import Outbox
+from turnlog.adapters.mlx.output_parser import OutputParser, Parse
 from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
 from turnlog.adapters.mlx.sampling import Processor, penalties, sampler
 from turnlog.adapters.mlx.solo import SoloGenerator
-from turnlog.adapters.mlx.speech import Parse, Speech
 from turnlog.adapters.mlx.tokenbytes import TokenBytes
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.adapters.mlx.turn import BatchedTurn, failed
@@ -47,11 +47,11 @@ _SMALL_WEIGHT_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
-class _Seat:
+class _Acquired:
     """A turn's place in the batch, with what else of it is asked at each step."""
 
     turn: BatchedTurn
-    guided: GuidedLogits | None
+    guided: ConstrainedLogits | None
     top_logprobs: int | None
 
 
@@ -76,11 +76,11 @@ class Batch:
         # A CPU has time to compute while tokens are told only where a pass is short.
         self._ahead = ON_GPU or self._small
         self._batches = model.batches
-        self._dialect = Dialect(model.tokenizer)
+        self._chat_format = ChatFormat(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
         self._bytes = TokenBytes(model.tokenizer)
         self._logprobs = LogprobReader(model.tokenizer, self._bytes)
-        self._live: dict[int, _Seat] = {}
+        self._live: dict[int, _Acquired] = {}
         self._waiting: set[int] = set()
         self._outbox = Outbox(delivered)
         # When the first turn came that no step has seen yet, and how long a step takes that reads prompts.
@@ -108,12 +108,12 @@ class Batch:
         """Put a turn into the batch. One that cannot be run fails by itself."""
         say = partial(self._outbox.put, deliver)
         try:
-            uid, seat = self._seated(submission, say, submitted_s)
+            uid, acquire = self._acquired(submission, say, submitted_s)
         except Exception as error:
             say(failed(error))
             self._outbox.deliver()
             return
-        self._live[uid] = seat
+        self._live[uid] = acquire
         self._waiting.add(uid)
         if self._first_came_s is None or len(self._live) == 1:
             self._first_came_s = perf_counter()
@@ -133,28 +133,28 @@ class Batch:
                 self._prefill_s = max(perf_counter() - began_s, self._prefill_s * _FORGETTING)
             self._waiting.difference_update(prompt.uid for prompt in prompts if prompt.end_of_prompt)
             for response in responses:
-                seat = self._live[response.uid]
+                acquire = self._live[response.uid]
                 try:
-                    self._tell(response, seat)
+                    self._tell(response, acquire)
                 except Exception as error:
                     # What one model says must not end the turns of others.
-                    _log.exception("turn %s failed", seat.turn.turn_id)
+                    _log.exception("turn %s failed", acquire.turn.turn_id)
                     self._take_out(response.uid)
-                    seat.turn.fail(error)
+                    acquire.turn.fail(error)
 
     def cancel(self, turn_id: str) -> None:
         """Take a turn out; it keeps what was read of it so far."""
         with self._failing_together():
-            for uid, seat in self._live.items():
-                if seat.turn.turn_id == turn_id:
-                    seat.turn.cancel(self._take_out(uid))
+            for uid, acquire in self._live.items():
+                if acquire.turn.turn_id == turn_id:
+                    acquire.turn.cancel(self._take_out(uid))
                     return
 
     def close(self) -> None:
         """End all turns as cancelled, and let go of the model."""
         self._network = None
-        for seat in self._cleared():
-            seat.turn.cancel()
+        for acquire in self._cleared():
+            acquire.turn.cancel()
         self._outbox.deliver()
 
     @contextmanager
@@ -166,12 +166,12 @@ class Batch:
             yield
         except Exception as error:
             _log.exception("the running turns failed")
-            for seat in self._cleared():
-                seat.turn.fail(error)
+            for acquire in self._cleared():
+                acquire.turn.fail(error)
         finally:
             self._outbox.deliver()
 
-    def _cleared(self) -> list[_Seat]:
+    def _cleared(self) -> list[_Acquired]:
         """All turns that were live. None is afterwards, and nothing is kept of what was computed."""
         seats = list(self._live.values())
         self._live.clear()
@@ -187,15 +187,15 @@ class Batch:
         prompts = min(len(self._waiting), self._concurrency - decoding)
         return max(1, PREFILL_STEP_TOKENS // max(1, prompts))
 
-    def _tell(self, response: Any, seat: _Seat) -> None:
+    def _tell(self, response: Any, acquire: _Acquired) -> None:
         """Give a turn its next token, and end it if that was the last."""
-        if seat.guided and seat.guided.failure:
-            raise seat.guided.failure
-        turn, uid = seat.turn, response.uid
+        if acquire.guided and acquire.guided.failure:
+            raise acquire.guided.failure
+        turn, uid = acquire.turn, response.uid
         logprob = None
-        if seat.top_logprobs is not None:
-            logprob = self._logprobs.read(response.token, response.logprobs, seat.top_logprobs)
-        turn.receive(response.token, logprob, ends=response.token in self._dialect.ends)
+        if acquire.top_logprobs is not None:
+            logprob = self._logprobs.read(response.token, response.logprobs, acquire.top_logprobs)
+        turn.receive(response.token, logprob, ends=response.token in self._chat_format.ends)
         if response.finish_reason is not None:
             self._forget(uid)
             turn.finish(response.finish_reason, MlxCache(tuple(response.all_tokens), response.prompt_cache))
@@ -220,13 +220,13 @@ class Batch:
             return SoloGenerator(
                 self._network,
                 ahead=self._ahead,
-                stop_tokens=self._dialect.ends,
+                stop_tokens=self._chat_format.ends,
                 prefill_step_size=PREFILL_STEP_TOKENS,
             )
         return EnsembleGenerator(
             self._network,
             ahead=self._ahead,
-            stop_tokens=[[end] for end in self._dialect.ends],
+            stop_tokens=[[end] for end in self._chat_format.ends],
             completion_batch_size=self._concurrency,
             prefill_batch_size=self._concurrency,
             prefill_step_size=PREFILL_STEP_TOKENS,
@@ -234,49 +234,51 @@ class Batch:
             stream=mx.default_stream(mx.default_device()),
         )
 
-    def _seated(self, submission: Submission, say: Deliver, submitted_s: float) -> tuple[int, _Seat]:
-        guide = submission.guide
-        assert guide is None or isinstance(guide, MlxGuide)
-        begins_with = self._dialect.begins_with(submission.prompt.ids)
-        speech = self._speech(submission, guide, begins_with)
+    def _acquired(self, submission: Submission, say: Deliver, submitted_s: float) -> tuple[int, _Acquired]:
+        constraint = submission.constraint
+        assert constraint is None or isinstance(constraint, MlxConstraint)
+        begins_with = self._chat_format.begins_with(submission.prompt.ids)
+        parser = self._parser(submission, constraint, begins_with)
         turn = BatchedTurn(
-            submission, say, speech, self._tokenizer.detokenizer, self._bytes, submitted_s=submitted_s
+            submission, say, parser, self._tokenizer.detokenizer, self._bytes, submitted_s=submitted_s
         )
-        guided = self._guided(submission, guide, begins_with)
+        guided = self._constrained(submission, constraint, begins_with)
         uid = self._insert(submission, turn, guided)
-        return uid, _Seat(turn, guided, submission.sampling.top_logprobs)
+        return uid, _Acquired(turn, guided, submission.sampling.top_logprobs)
 
-    def _speech(self, submission: Submission, guide: MlxGuide | None, begins_with: str) -> Speech:
+    def _parser(
+        self, submission: Submission, constraint: MlxConstraint | None, begins_with: str
+    ) -> OutputParser:
         parse: Parse | None = None
-        if guide and guide.shape != "json":
-            parse = partial(read_forced, dialect=self._dialect)
-        elif submission.tools and not guide:
+        if constraint and constraint.shape != "json":
+            parse = partial(read_forced, chat_format=self._chat_format)
+        elif submission.tools and not constraint:
             parse = partial(self._calls.read, tools=submission.tools)
-        return Speech(
-            self._dialect.markers,
+        return OutputParser(
+            self._chat_format.markers,
             begins_with=begins_with,
             stop=submission.sampling.stop,
             parse=parse,
-            shape=guide.shape if guide else "free",
+            shape=constraint.shape if constraint else "free",
         )
 
-    def _guided(
-        self, submission: Submission, guide: MlxGuide | None, begins_with: str
-    ) -> GuidedLogits | None:
-        if guide is None:
+    def _constrained(
+        self, submission: Submission, constraint: MlxConstraint | None, begins_with: str
+    ) -> ConstrainedLogits | None:
+        if constraint is None:
             return None
-        return GuidedLogits(
-            guide,
-            self._dialect,
+        return ConstrainedLogits(
+            constraint,
+            self._chat_format,
             prompt_tokens=len(submission.prompt.ids),
             thinking=self._tokenizer.detokenizer if begins_with == THINKING else None,
         )
 
-    def _insert(self, submission: Submission, turn: BatchedTurn, guided: GuidedLogits | None) -> int:
+    def _insert(self, submission: Submission, turn: BatchedTurn, guided: ConstrainedLogits | None) -> int:
         prompt, warm = submission.prompt.ids, submission.warm
         assert warm is None or isinstance(warm, MlxCache)
         cached = warm.common_prefix(prompt) if warm else 0
-        # The guide has the last word: what it rules out, no penalty may bring back.
+        # The constraint has the last word: what it rules out, no penalty may bring back.
         processors: list[Processor] = penalties(submission.sampling, len(prompt))
         if guided:
             processors.append(guided)

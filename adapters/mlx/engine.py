@@ -10,8 +10,8 @@ from time import perf_counter
 from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.batch import Batch
 from turnlog.adapters.mlx.cache import MlxCache
-from turnlog.adapters.mlx.dialect import Dialect
-from turnlog.adapters.mlx.guide import GuideCompiler
+from turnlog.adapters.mlx.chat_format import ChatFormat
+from turnlog.adapters.mlx.constraints import ConstraintCompiler
 from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.adapters.mlx.runtime import mx, release_memory
@@ -60,10 +60,10 @@ class MlxEngine:
             kv_bytes_per_token=model.kv_bytes_per_token,
         )
         self._tokenizer = model.tokenizer
-        self._dialect = Dialect(model.tokenizer)
-        guides = GuideCompiler(model.tokenizer, self._dialect)
+        self._chat_format = ChatFormat(model.tokenizer)
+        constraints = ConstraintCompiler(model.tokenizer, self._chat_format)
         # `build` makes a constraint ready that another process has compiled.
-        self.compile, self.build = guides.compile, guides.build
+        self.compile, self.build = constraints.compile, constraints.build
         self._batch = Batch(model, concurrency, delivered)
         self._closed = False
         self._door = Lock()
@@ -87,7 +87,7 @@ class MlxEngine:
     @cached_property
     def _renderer(self) -> PromptRenderer:
         # Made for whoever asks: it has a tokenizer of its own, and the engine process renders nothing.
-        return PromptRenderer(self._tokenizer, self._dialect)
+        return PromptRenderer(self._tokenizer, self._chat_format)
 
     def vitals(self) -> Vitals:
         """What MLX holds in this process, for all models."""
@@ -103,8 +103,8 @@ class MlxEngine:
     ) -> Prompt:
         return self._renderer.render(messages, tools=tools, effort=effort, recorded=recorded)
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        return self._renderer.spell(ids)
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
+        return self._renderer.decode_tokens(ids)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):

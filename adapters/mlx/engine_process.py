@@ -7,7 +7,7 @@ is asked, in order; the engine's thread computes, and sends what a step has said
 import logging
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -53,9 +53,9 @@ from turnlog.domain.ports import (
     Exhausted,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
 )
 
 if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered already
@@ -63,8 +63,6 @@ if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered a
     from turnlog.adapters.mlx.engine import MlxEngine
 
 _log = logging.getLogger(__name__)
-
-_KEPT_CONSTRAINTS = 64
 
 
 class EngineServer:
@@ -92,11 +90,10 @@ class EngineServer:
         except EngineError as error:
             self._channel.send(LoadFailed(error.message))
             return
-        build = lru_cache(_KEPT_CONSTRAINTS)(engine.build)
         while True:
             match self._inbox.get():
                 case Submit() as asked:
-                    self._submit(engine, build, asked)
+                    self._submit(engine, asked)
                 case Cancel(turn_id=turn_id):
                     engine.cancel(turn_id)
                 case Drop(cache=number):
@@ -122,7 +119,7 @@ class EngineServer:
         self._channel.send(Loaded(engine.info, slow_because()))
         return engine
 
-    def _submit(self, engine: "MlxEngine", build: Callable[..., object], asked: Submit) -> None:
+    def _submit(self, engine: "MlxEngine", asked: Submit) -> None:
         try:
             submission = Submission(
                 turn_id=asked.turn_id,
@@ -130,7 +127,7 @@ class EngineServer:
                 sampling=asked.sampling,
                 output_budget_tokens=asked.output_budget_tokens,
                 warm=self._caches[asked.warm] if asked.warm is not None else None,
-                guide=build(asked.constraint) if asked.constraint else None,
+                constraint=engine.build(asked.constraint) if asked.constraint else None,
                 tools=asked.tools,
             )
         except Exception as error:
@@ -155,19 +152,19 @@ class EngineServer:
             case ReasoningChunk(text=text):
                 return Thought(turn, text)
             case End():
-                spent = Spent(**{name: value for name, value in asdict(output).items() if name in _SPENT})
+                stats = TurnStats(**{name: value for name, value in asdict(output).items() if name in _SPENT})
                 return Ended(
                     turn,
                     output.finish_reason,
                     output.text,
                     output.thinking,
                     output.tool_calls,
-                    spent,
+                    stats,
                     self._noted(output.cache),
                 )
-            case EngineFailed(message=message, spent=spent_so_far):
+            case EngineFailed(message=message, stats=spent_so_far):
                 return Failed(turn, message, spent_so_far)
-            case Cancelled(cache=cache, spent=spent_so_far):
+            case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():
                 raise AssertionError(f"an engine in this process does not say {output}")
@@ -201,7 +198,7 @@ class EngineServer:
         return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
-_SPENT = frozenset(Spent.__struct_fields__)
+_SPENT = frozenset(TurnStats.__struct_fields__)
 
 
 class _ToServer(logging.Handler):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from turnlog.adapters.mlx.dialect import DEFAULT_CALL
+from turnlog.adapters.mlx.chat_format import DEFAULT_CALL
 from turnlog.domain.tools import Json
 
 _TOOLS_BELOW = """# Tools

@@ -7,10 +7,11 @@ are text of the assistant and outputs are messages of the user.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from turnlog.adapters.mlx import recast
-from turnlog.adapters.mlx.traits import traits_of
+from turnlog.adapters.mlx.traits import Traits, traits_of
 from turnlog.domain.characters import read_json
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import UNSEEN_IMAGE, Message, ToolCall
@@ -33,7 +34,11 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._traits = traits_of(self._applied, reads_calls=tokenizer.has_tool_calling)
+
+    @cached_property
+    def _traits(self) -> Traits:
+        # Found by the first conversation, within the bounds of time and memory that rendering has.
+        return traits_of(self._applied, reads_calls=self._tokenizer.has_tool_calling)
 
     def fitted(
         self, conversation: Sequence[Json], tools: Sequence[Json] = (), *, effort: str | None = None

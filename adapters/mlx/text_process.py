@@ -29,7 +29,7 @@ from turnlog.adapters.engine_process.messages import (
 from turnlog.adapters.mlx.hosted import connected
 from turnlog.domain import tokens
 from turnlog.domain.errors import EngineError, InvalidRequestError
-from turnlog.domain.ports import CallGuide, JsonGuide
+from turnlog.domain.ports import CallConstraint, JsonConstraint
 
 LONG_S = 0.5
 """A request that takes longer leaves a lot of freed memory behind."""
@@ -38,18 +38,16 @@ LONG_S = 0.5
 class TextServer:
     """Renders, encodes and compiles with the tokenizer and the chat template in a folder."""
 
-    def __init__(self, folder: Path, memory_bytes: int) -> None:
-        from turnlog.adapters.mlx.dialect import Dialect
-        from turnlog.adapters.mlx.guide import GuideCompiler
+    def __init__(self, folder: Path) -> None:
+        from turnlog.adapters.mlx.chat_format import ChatFormat
+        from turnlog.adapters.mlx.constraints import ConstraintCompiler
         from turnlog.adapters.mlx.model import load_tokenizer_of
         from turnlog.adapters.mlx.prompt import PromptRenderer
 
-        # Before the template is compiled and tried out: it is not ours.
-        _bound_memory(memory_bytes)
         tokenizer = load_tokenizer_of(folder)
-        dialect = Dialect(tokenizer)
-        self._renderer = PromptRenderer(tokenizer, dialect)
-        self._guides = GuideCompiler(tokenizer, dialect)
+        chat_format = ChatFormat(tokenizer)
+        self._renderer = PromptRenderer(tokenizer, chat_format)
+        self._constraints = ConstraintCompiler(tokenizer, chat_format)
 
     def answer(self, request: ToText) -> FromText:
         """What a request is answered; whatever it makes raise is an answer too."""
@@ -67,11 +65,11 @@ class TextServer:
                 prompt = self._renderer.render(messages, tools=tools, effort=effort, recorded=ids)
                 return Rendered(tokens.pack(prompt.ids), prompt.effort)
             case Decode(ids=packed):
-                return Decoded(self._renderer.spell(tokens.unpack(packed)))
+                return Decoded(self._renderer.decode_tokens(tokens.unpack(packed)))
             case CompileJson(schema=schema, tools=tools, many=many):
-                return Compiled(self._guides.compile(JsonGuide(schema, tools, many)).constraint)
+                return Compiled(self._constraints.compile(JsonConstraint(schema, tools, many)).constraint)
             case CompileCalls(tools=tools, many=many):
-                return Compiled(self._guides.compile(CallGuide(tools, many)).constraint)
+                return Compiled(self._constraints.compile(CallConstraint(tools, many)).constraint)
             case LoadTokenizer():
                 raise AssertionError("a tokenizer is loaded once")
 
@@ -81,16 +79,15 @@ def main() -> None:
     channel: Channel[ToText] = connected(ToText)  # type: ignore[arg-type]
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
+    from turnlog.adapters.mlx.runtime import release_memory
+
+    # Before the template is looked at: some texts take memory where they are compiled.
+    _bound_memory(first.memory_bytes)
     try:
-        server = TextServer(Path(first.folder), first.memory_bytes)
+        server = TextServer(Path(first.folder))
     except EngineError as error:
         channel.send(Broke(error.message))
         return
-    except MemoryError:
-        channel.send(Broke(f"The tokenizer and chat template in {first.folder} take too much memory."))
-        return
-    from turnlog.adapters.mlx.runtime import release_memory
-
     channel.send(Ready())
     while True:
         request = channel.receive()

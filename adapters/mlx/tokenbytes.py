@@ -35,7 +35,7 @@ class TokenBytes:
 
 
 def _alphabet() -> dict[str, int]:
-    """The signs by which byte-level vocabularies spell bytes: as themselves where they can be printed."""
+    """The characters by which byte-level vocabularies write bytes: themselves where they are printable."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(0x100 + at): byte for at, byte in enumerate(others)}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
+from turnlog.adapters.mlx.chat_format import DEFAULT_CALL, ChatFormat
 from turnlog.domain.ports import EngineCall
 from turnlog.domain.tools import Json, Tool
 
@@ -67,11 +67,11 @@ def _in_json(text: str) -> tuple[EngineCall, ...]:
         return ()
 
 
-def read_forced(text: str, dialect: Dialect) -> tuple[EngineCall, ...]:
-    """The calls of an answer that a `CallGuide` shaped; what a used up budget cut off has another status."""
+def read_forced(text: str, chat_format: ChatFormat) -> tuple[EngineCall, ...]:
+    """The calls of an answer held to a `CallConstraint`; one cut off by the limit has another status."""
     calls: list[EngineCall] = []
     try:
-        for value in _values(text, {*DEFAULT_CALL, dialect.call_start, dialect.call_end} - {""}):
+        for value in _values(text, {*DEFAULT_CALL, chat_format.call_start, chat_format.call_end} - {""}):
             calls += [_call(each) for each in (value if isinstance(value, list) else [value])]
     except Exception:
         return (*calls, EngineCall("", text, status=INVALID))

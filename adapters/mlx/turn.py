@@ -1,4 +1,4 @@
-"""One turn while it runs: sampled tokens in, outputs out. What the tokens mean is for `Speech` to say."""
+"""One turn while it runs: sampled tokens in, outputs out. `OutputParser` says what the tokens mean."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from turnlog.adapters.mlx.cache import MlxCache
-from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.output_parser import OutputParser
 from turnlog.adapters.mlx.tokenbytes import MOST_TOKENS_OF_A_CHARACTER, TokenBytes
 from turnlog.domain.items import Logprob
 from turnlog.domain.ports import (
@@ -18,8 +18,8 @@ from turnlog.domain.ports import (
     EngineChunk,
     EngineFailed,
     FinishReason,
-    Spent,
     Submission,
+    TurnStats,
 )
 from turnlog.domain.usage import Timing
 
@@ -28,7 +28,7 @@ class BatchedTurn:
     """A turn in the batch. `alone` says whether no other turn has been there with it.
 
     Args:
-        speech: a fresh one, for what this turn says.
+        parser: a fresh one, for what this turn says.
         detokenizer: a fresh streaming one of `mlx_lm`.
         token_bytes: those of the same tokenizer.
         submitted_s: when the turn was submitted, on the clock of `perf_counter`.
@@ -38,7 +38,7 @@ class BatchedTurn:
         self,
         submission: Submission,
         deliver: Deliver,
-        speech: Speech,
+        parser: OutputParser,
         detokenizer: Any,
         token_bytes: TokenBytes,
         *,
@@ -47,7 +47,7 @@ class BatchedTurn:
         self.turn_id = submission.turn_id
         self.alone = True
         self._deliver = deliver
-        self._speech = speech
+        self._parser = parser
         self._detokenizer = detokenizer
         self._bytes = token_bytes
         self._last_said: deque[int] = deque(maxlen=MOST_TOKENS_OF_A_CHARACTER)
@@ -61,7 +61,7 @@ class BatchedTurn:
     @property
     def stopped(self) -> bool:
         """Whether a stop text has ended the answer: no more tokens are wanted."""
-        return self._speech.stopped
+        return self._parser.stopped
 
     def started(self, cached_tokens: int) -> None:
         """The turn is in the batch, with so much of its prompt known already."""
@@ -76,12 +76,12 @@ class BatchedTurn:
         self._output_ids.append(token)
         if ends:
             return
-        thought = self._speech.thinks
+        thought = self._parser.thinks
         self._detokenizer.add_token(token)
         self._last_said.append(token)
-        self._say(self._speech.receive(self._detokenizer.last_segment, logprob))
+        self._say(self._parser.receive(self._detokenizer.last_segment, logprob))
         # The markers around the thinking count as well: the client pays for them with its budget.
-        self._reasoning_tokens += thought or self._speech.thinks
+        self._reasoning_tokens += thought or self._parser.thinks
 
     def finish(self, reason: str, cache: MlxCache) -> None:
         """The model stopped by itself ("stop") or ran out of its budget ("length").
@@ -94,38 +94,38 @@ class BatchedTurn:
         if self._bytes.end_within_character(self._last_said):
             # A character that will not become whole is no text (T2-12).
             rest = rest.rstrip("\ufffd")
-        self._say(self._speech.receive(rest))
-        self._say(self._speech.end())
+        self._say(self._parser.receive(rest))
+        self._say(self._parser.end())
         self._deliver(
             End(
                 finish_reason=self._finish_reason(reason),
-                text=self._speech.text,
-                thinking=self._speech.thought,
-                tool_calls=self._speech.calls,
+                text=self._parser.text,
+                thinking=self._parser.thought,
+                tool_calls=self._parser.calls,
                 cache=cache,
-                **asdict(self._spent()),
+                **asdict(self._stats()),
             )
         )
 
     def cancel(self, cache: MlxCache | None = None) -> None:
         """The turn was taken out before its end."""
-        self._deliver(Cancelled(cache, self._spent()))
+        self._deliver(Cancelled(cache, self._stats()))
 
     def fail(self, error: Exception) -> None:
         """The engine could not go on with the turn."""
-        self._deliver(failed(error, self._spent()))
+        self._deliver(failed(error, self._stats()))
 
     def _finish_reason(self, reason: str) -> FinishReason:
-        if reason != "stop" and not self._speech.stopped:
+        if reason != "stop" and not self._parser.stopped:
             return "length"
-        return "tool_calls" if any(call.status == "ok" for call in self._speech.calls) else "stop"
+        return "tool_calls" if any(call.status == "ok" for call in self._parser.calls) else "stop"
 
     def _say(self, chunks: Iterable[EngineChunk]) -> None:
         for chunk in chunks:
             self._deliver(chunk)
 
-    def _spent(self) -> Spent:
-        return Spent(
+    def _stats(self) -> TurnStats:
+        return TurnStats(
             prompt_tokens=self._prompt_tokens,
             output_tokens=len(self._output_ids),
             cached_tokens=self._cached_tokens,
@@ -148,9 +148,9 @@ class BatchedTurn:
         )
 
 
-def failed(error: Exception, spent: Spent | None = None) -> EngineFailed:
+def failed(error: Exception, stats: TurnStats | None = None) -> EngineFailed:
     """How an engine tells that something raised."""
-    return EngineFailed(f"{type(error).__name__}: {error}", spent)
+    return EngineFailed(f"{type(error).__name__}: {error}", stats)
 
 
 def _rate(count: int, seconds: float) -> float | None:

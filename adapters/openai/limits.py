@@ -19,6 +19,7 @@ from turnlog.adapters.openai.forms import (
 from turnlog.adapters.openai.typed import bounds, out_of_range
 from turnlog.domain.audit.search import metadata_texts
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import IDEMPOTENCY_KEY
 from turnlog.domain.schemas import check_schema
 
 Json = dict[str, Any]
@@ -30,6 +31,9 @@ _SIZES = {
     list: ("entries", "array_above_max_length"),
     dict: ("pairs", "object_above_max_properties"),
 }
+
+
+IDEMPOTENCY_KEY_CHARACTERS = 255
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
@@ -68,7 +72,8 @@ def check_limits(
     """
     _check_form(body, "", limits)
     for name, key in retry_keys.items():
-        _check_size(key, limits.name_chars, name)
+        most = IDEMPOTENCY_KEY_CHARACTERS if name == IDEMPOTENCY_KEY else limits.name_chars
+        _check_size(key, most, name)
     metadata = body.metadata or {}
     _check_size(metadata, METADATA_PAIRS, "metadata")
     for key, text in metadata_texts(metadata).items():

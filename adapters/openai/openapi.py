@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from turnlog.adapters.openai.forms import ITEMS, REFERENCE, TOOLS, Metadata, ModelName, ModelSwap, RequestBody
-from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.limits import IDEMPOTENCY_KEY_CHARACTERS, RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody
 from turnlog.domain.audit.filters import MAX_LIMIT, MIN_QUERY_CHARACTERS, Order
 from turnlog.domain.audit.rows import ApiStatus
@@ -29,6 +29,7 @@ REFUSALS = {
     413: "The body is too large.",
     414: "The target is too long.",
     415: "The body is no JSON, or compressed in a way that is not read here.",
+    422: "The idempotency key came with another body before.",
     426: "Not supported.",
     429: "Too much is asked for at once; try again after `Retry-After`.",
     431: "The headers are too large.",
@@ -53,7 +54,8 @@ def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Jso
         f"{limits.json_depth} levels and about {limits.json_values} values. A JSON schema in it has at most "
         f"{limits.schema_bytes} bytes and {limits.schema_depth} levels."
     )
-    turn = _operation("Run a turn", _STREAMED, body=RequestBody, statuses=_TURN) | {"description": sizes}
+    turn = _operation("Run a turn", _STREAMED, _IDEMPOTENCY_KEY, body=RequestBody, statuses=(*_TURN, 422))
+    turn["description"] = sizes
     return {
         "openapi": "3.1.0",
         "info": {"title": "turnlog", "version": version},
@@ -143,6 +145,12 @@ def _count(name: str, *, least: int = 0, most: int = 10**18 - 1) -> Json:
 _STRING = {"type": "string"}
 _NULLABLE = {"type": ["string", "null"]}
 _ID = _path("response_id")
+_IDEMPOTENCY_KEY: Json = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Requests under one key are one turn.",
+    "schema": {"type": "string", "maxLength": IDEMPOTENCY_KEY_CHARACTERS},
+}
 
 _CONDITIONS = (
     _query("since"),

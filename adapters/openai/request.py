@@ -5,6 +5,7 @@ turn's command. The first failure is the one refused, R-012 … R-019 in their o
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from turnlog.adapters.retry_keys import RETRY_HEADERS
 from turnlog.domain.characters import has_surrogates, whole_json
 from turnlog.domain.defaults import DEFAULTABLE
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.messages import Message
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
@@ -69,13 +70,12 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     """The command that a decoded body asks for; raises as `decode_request` does."""
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
-    # Any true value selects the stream (R-021).
-    body = typed(in_order(given, RequestBody) | {"stream": bool(given.get("stream"))}, RequestBody)
+    body = typed(in_order(given, RequestBody), RequestBody)
     metadata = typed(body.metadata or {}, Metadata, "metadata")
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
-    retry_keys = {name: headers[name] for name in RETRY_HEADERS if name in headers}
+    retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
     request = TurnRequest(
         model=body.model,
@@ -102,9 +102,15 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         metadata=body.metadata or {},
         retention_s=metadata.retention_seconds,
         retry_keys=retry_keys,
+        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
     _refuse_silence(request)
     return request
+
+
+def _digest(given: Json) -> str:
+    """The same for bodies whose JSON says the same, whatever the order of its keys."""
+    return sha256(msgspec.json.encode(given, order="deterministic")).hexdigest()
 
 
 def _sampling(body: RequestBody) -> Sampling:

@@ -47,7 +47,8 @@ def in_order(given: Json, form: type[Struct]) -> Json:
     chosen: Json = {}
     for name, field in fields(form).items():
         value = given.get(name)
-        if value is not None and not (field.empty_is_absent and not value):
+        absent = value is None or any(type(value) is type(each) and value == each for each in field.absent)
+        if not absent:
             chosen[name] = value
         elif field.required:
             chosen[name] = None
@@ -60,7 +61,7 @@ class Field(NamedTuple):
     required: bool
     bounds: list[Json]
     lenient: bool = False
-    empty_is_absent: bool = False
+    absent: tuple[Any, ...] = ()
     instead: str | None = None
 
 

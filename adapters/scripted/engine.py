@@ -20,6 +20,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
+    Constraint,
     Crash,
     Deliver,
     End,
@@ -30,7 +31,6 @@ from turnlog.domain.ports import (
     EngineInfo,
     EngineOutput,
     Exhausted,
-    Guide,
     Prompt,
     ReasoningChunk,
     Submission,
@@ -150,7 +150,7 @@ class ScriptedEngine:
         return self._info
 
     def vitals(self) -> Vitals:
-        """What the script claims."""
+        """What the script reservations."""
         return Vitals(memory_bytes=self._info.weight_bytes)
 
     def render(
@@ -164,13 +164,13 @@ class ScriptedEngine:
         """The names of the tools and the conversation, with words as tokens. The effort changes nothing."""
         return replace(render(messages, recorded or {}, tools), effort=effort)
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         """The ids as numbers: they are hashes of words, which nobody can undo."""
         return tuple(map(str, ids))
 
-    def compile(self, guide: Guide) -> Guide:
-        """The guide as it is, if it keeps the limits: a script says what it says."""
-        return checked(guide)
+    def compile(self, constraint: Constraint) -> Constraint:
+        """The constraint as it is, if it keeps the limits: a script says what it says."""
+        return checked(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         """Play the entry that fits the prompt. `deliver` is called on the engine's thread.

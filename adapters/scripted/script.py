@@ -99,7 +99,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file. `concurrency` is how many turns run at once, `context_window` counts tokens.
 
     `load_ms` is how long the model takes to load, `load_error` why it fails to; `weight_bytes` and
-    `kv_bytes_per_token` are what it claims of the memory (`EngineInfo`); `defaults` are its own.
+    `kv_bytes_per_token` are what it reservations of the memory (`EngineInfo`); `defaults` are its own.
     """
 
     turns: tuple[ScriptedTurn, ...]

@@ -74,7 +74,7 @@ def list_loads(db: str | None, *, as_json: bool) -> None:
     with _server(db) as server:
         entries = server.get("/v1/models")["data"]
     loads = sorted(
-        (load for entry in entries for load in entry["loads"]), key=lambda load: load["started_ms"]
+        (load for status in entries for load in status["loads"]), key=lambda load: load["started_ms"]
     )
     if as_json or _before_the_subcommand("as_json"):
         print_json(*loads)
@@ -106,8 +106,8 @@ def _change(verb: str, body: Json, db: str | None, *, as_json: bool) -> None:
     doing = {"load": "loading", "unload": "unloading", "swap": "swapping"}[verb]
     waiting: Any = err.status(f"{doing} {body['name']} …") if err.is_terminal else nullcontext()
     with _server(db) as server, waiting:
-        entry = server.post(f"/v1/models/{verb}", body)
-    _show([entry], as_json=as_json)
+        status = server.post(f"/v1/models/{verb}", body)
+    _show([status], as_json=as_json)
 
 
 def _show(entries: list[Json], *, as_json: bool) -> None:
@@ -126,20 +126,20 @@ def model_table(entries: list[Json]) -> Table:
         table.add_column(title, no_wrap=True, justify="right")
     for title in ("defaults", "last crash"):
         table.add_column(title)
-    for entry in entries:
-        state = entry["state"]
+    for status in entries:
+        state = status["state"]
         table.add_row(
-            escape(entry["id"]),
+            escape(status["id"]),
             f"[{_STATE_STYLES[state]}]{state}[/]",
-            escape(", ".join(entry["aliases"])),
-            size(entry["weight_bytes"]),
-            str(entry["active_turns"]),
-            _waiting(entry),
-            str(entry["process_id"] or ""),
-            size(entry["memory_bytes"]) if entry["process_id"] else "",
-            str(entry["restarts"] or ""),
-            ", ".join(f"{name} {value:g}" for name, value in entry["defaults"].items()),
-            escape(_last_crash(entry)),
+            escape(", ".join(status["aliases"])),
+            size(status["weight_bytes"]),
+            str(status["active_turns"]),
+            _waiting(status),
+            str(status["process_id"] or ""),
+            size(status["memory_bytes"]) if status["process_id"] else "",
+            str(status["restarts"] or ""),
+            ", ".join(f"{name} {value:g}" for name, value in status["defaults"].items()),
+            escape(_last_crash(status)),
         )
     return table
 
@@ -163,21 +163,23 @@ def load_table(loads: list[Json]) -> Table:
     return table
 
 
-def _waiting(entry: Json) -> str:
+def _waiting(status: Json) -> str:
     """How many wait, and how many may."""
-    limit = entry["queue_limit"]
-    return str(entry["queued_turns"]) if limit is None else f"{entry['queued_turns']}/{limit}"
+    limit = status["queue_limit"]
+    return str(status["queued_turns"]) if limit is None else f"{status['queued_turns']}/{limit}"
 
 
-def _last_crash(entry: Json) -> str:
+def _last_crash(status: Json) -> str:
     """When it was and why; with it, whether an operator has to load the model."""
-    crash = entry["last_crash"]
+    crash = status["last_crash"]
     if crash is None:
         return ""
     at = datetime.fromtimestamp(crash["at_ms"] / 1000, UTC)
     told = f"{at:%Y-%m-%d %H:%M:%SZ} {crash['reason']}"
     return (
-        f"{told} (stays unloaded until 'turnlog models load {entry['id']}')" if entry["unavailable"] else told
+        f"{told} (stays unloaded until 'turnlog models load {status['id']}')"
+        if status["unavailable"]
+        else told
     )
 
 

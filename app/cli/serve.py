@@ -36,7 +36,7 @@ log = logging.getLogger("turnlog")
     "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
 )
 @click.option(
-    "--model-default",
+    "--sampling",
     multiple=True,
     metavar="NAME.FIELD=VALUE",
     help="What a request gets that leaves a field open, such as qwen.temperature=0.6; repeatable.",

@@ -15,7 +15,7 @@ from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
 from turnlog.app.cli.log_file import opened, with_the_server_stopped
 from turnlog.app.cli.options import database, db_option
 from turnlog.domain.errors import ResponsesError, StorageError
-from turnlog.domain.ports import LogPass
+from turnlog.domain.ports import LogExport
 
 _STANDARD = "-"
 
@@ -92,7 +92,7 @@ def _standard_output() -> Iterator[BinaryIO]:
     sys.stdout.buffer.flush()
 
 
-def _write(exported: LogPass, file: BinaryIO) -> None:
+def _write(exported: LogExport, file: BinaryIO) -> None:
     with progress_bar() as progress:
         for chunk in exported:
             file.write(chunk)

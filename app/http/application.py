@@ -10,12 +10,12 @@ from litestar.types import ASGIApp, Scope
 
 from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.openai.limits import RequestLimits
-from turnlog.app.http.access import FrontDoor, caller, guard_route
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
 from turnlog.app.http.heads import Heads
 from turnlog.app.http.origins import ANY_SANDBOX, AllowList
 from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
+from turnlog.app.http.security import SecurityMiddleware, caller, guard_route
 from turnlog.app.http.service import Service
 from turnlog.app.settings import Settings
 from turnlog.domain.errors import ResponsesError
@@ -42,8 +42,8 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    front_door = FrontDoor(router, service.access, allowed, service.metrics.refused)
-    return RequestLog(Heads(front_door), every=settings.access_log)
+    secured = SecurityMiddleware(router, service.access, allowed, service.metrics.refused)
+    return RequestLog(Heads(secured), every=settings.access_log)
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:

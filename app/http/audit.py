@@ -21,7 +21,7 @@ from turnlog.adapters.openai.audit import (
 from turnlog.app.audit.exporting import Export
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import read_time
-from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.settings import drain_limit_s
 from turnlog.domain.errors import InvalidRequestError

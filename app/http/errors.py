@@ -16,6 +16,7 @@ from turnlog.app.http.heads import allowed_methods
 from turnlog.app.http.request_log import notes
 from turnlog.domain.errors import (
     ForbiddenError,
+    IdempotencyKeyReusedError,
     InvalidRequestError,
     NotFoundError,
     OverloadError,
@@ -43,6 +44,7 @@ class UnsupportedMediaTypeError(InvalidRequestError):
 _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedMediaTypeError, 415, "invalid_request_error"),
     (UnsupportedEncodingError, 415, "invalid_request_error"),
+    (IdempotencyKeyReusedError, 422, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),

@@ -13,9 +13,9 @@ from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
 from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
-from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s

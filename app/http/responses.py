@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from litestar import MediaType, Request, Response, get, post
@@ -18,16 +17,18 @@ from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
-from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
 from turnlog.app.http.request_log import notes
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
+from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import TurnFailed
+from turnlog.domain.events import CacheClass, TurnCommitted, TurnFailed
 from turnlog.domain.owners import Caller
+from turnlog.domain.request import TurnRequest
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
@@ -50,49 +51,80 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
         command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-    with service.quotas.beginning(caller.owner):
-        turn = await service.turns.begin(command, caller.owner, size_bytes=len(body))
-    return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+    async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
+        turn = earlier or await _begin(command, caller.owner, service, size_bytes=len(body))
+    if isinstance(turn, Story):
+        response = await _answer_again(turn, command, service)
+    else:
+        response = await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+    if earlier:
+        response.set_header("Idempotent-Replayed", "true")
+    return response
+
+
+async def _begin(command: TurnRequest, owner: str, service: Service, *, size_bytes: int) -> LiveTurn:
+    with service.quotas.beginning(owner):
+        return await service.turns.begin(command, owner, size_bytes=size_bytes)
 
 
 async def answer(
     turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
 ) -> Response[Any]:
-    """A turn that was just begun, as its stream or, when it has ended, as its object."""
+    """A turn that was begun or joined, as its stream or, when it has ended, as its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        leave = partial(turn.abort, "client_abort")
         told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-        headers = session_headers(turn, stream=True)
-        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
+        headers = _session_headers(turn.cache_class, None)
+        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
 
 
+async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
+    """A turn that ended well and is stored, answered as it was when it was live."""
+    response = story.response
+    turn_context(response.id, response.created.owner)
+    assert response.started, "what ended well has begun"
+    cache_class = response.started.cache_class
+    if not command.stream:
+        headers = _session_headers(cache_class, response.ended)
+        return Response(response_object(response), headers=headers)
+    told = tell(await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
+    return FrameStream(told, drain_limit_s=drain_limit_s(), headers=_session_headers(cache_class, None))
+
+
+async def _stored_frames(story: Story) -> FrameLog:
+    log = FrameLog()
+    log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
+    return log
+
+
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
-    """Wait for the end of a turn, which comes at once if its client leaves."""
+    """Wait for the end of a turn, which learns of it if its client leaves."""
     if not await finishes_first(turn.ended.wait(), request.receive):
-        turn.abort("client_abort")
+        turn.leave()
         await turn.ended.wait()
 
 
 def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
-    headers = session_headers(turn, stream=False)
+    headers = _session_headers(turn.cache_class, ended)
     if isinstance(ended, TurnFailed):
         return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
-def session_headers(turn: LiveTurn, *, stream: bool) -> dict[str, str]:
+def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
     """What became of the warm caches, as the headers say it (R-242 … R-248).
 
     A stream's headers leave before the engine knows, so it never says `prefix_hit`, nor a count (R-245).
+
+    Args:
+        ended: the turn's end; None for a stream.
     """
-    ended = turn.response.ended
-    cached_tokens = ended.usage.cached_tokens if ended and not stream else None
-    is_fresh = turn.cache_class == "prefix_hit" and (stream or cached_tokens == 0)
-    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else turn.cache_class}
+    cached_tokens = ended.usage.cached_tokens if ended else None
+    is_fresh = cache_class == "prefix_hit" and (ended is None or cached_tokens == 0)
+    headers: dict[str, str] = {"X-CacheLookup-Cache": "fresh" if is_fresh else cache_class}
     if cached_tokens:
         headers["X-Cached-Tokens"] = str(cached_tokens)
     return headers
@@ -138,9 +170,7 @@ async def read_response(
     if turn := service.retrieval.live(response_id, caller.owner):
         log = turn.frames
     else:
-        story = await service.retrieval.story(response_id, caller.owner)
-        log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
+        log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
     obfuscated = _flag(request, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())

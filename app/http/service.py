@@ -11,6 +11,7 @@ from turnlog.app.operations.health import Health
 from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
 from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 
@@ -31,6 +32,7 @@ class Service:
     turns: Turns
     replays: Replays
     retrieval: Retrieval
+    idempotency_keys: IdempotencyKeys
     audit: Audit
     health: Health
     access: Access

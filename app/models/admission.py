@@ -6,7 +6,7 @@ A request for a model that is not loaded yet waits as a `ColdAdmission` (R-032, 
 from collections.abc import Awaitable, Callable
 
 from turnlog.app.models.backlog import Backlog
-from turnlog.app.models.lane import Lane, Permit, Yielding
+from turnlog.app.models.lane import Lane, Reservation, YieldingAdmission
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.registry import Lease
 from turnlog.domain.errors import ColdQueueFullError, QueueFullError
@@ -15,7 +15,7 @@ from turnlog.domain.errors import ColdQueueFullError, QueueFullError
 class ColdAdmissions:
     """At most `max_waiting` + 1 requests wait for each name that is being loaded; None admits everyone.
 
-    When the model is there they become permits of its lane, before anyone who comes later (R-043).
+    When the model is there they become reservations of its lane, before anyone who comes later (R-043).
 
     Args:
         spread: -1 to 1, another for each refusal (`retry_after_s`).
@@ -45,7 +45,7 @@ class ColdAdmissions:
         return admission
 
     def publish(self, name: str, lane: Lane) -> None:
-        """The model of `name` is there: whoever waits for it gets a permit, or a refusal that stays."""
+        """The model of `name` is there: whoever waits for it gets a reservation, or a refusal that stays."""
         for admission in self._waiting.get(name, ()):
             admission.bind(lane)
 
@@ -62,25 +62,25 @@ class ColdAdmission:
     def __init__(self, admissions: ColdAdmissions, name: str) -> None:
         self.name = name
         self._admissions: ColdAdmissions | None = admissions
-        self._permit: Permit | None = None
+        self._reservation: Reservation | None = None
         self._refusal: QueueFullError | None = None
 
     def bind(self, lane: Lane) -> None:
-        """Become a permit of `lane`, giving up the unit of another lane first (R-044).
+        """Become a reservation of `lane`, giving up the unit of another lane first (R-044).
 
         One that does not fit is refused for good, also if there is room later (R-043).
         """
-        if self._refusal or (self._permit and self._permit.lane is lane):
+        if self._refusal or (self._reservation and self._reservation.lane is lane):
             return
-        if self._permit:
-            self._permit.release()
+        if self._reservation:
+            self._reservation.release()
         try:
-            self._permit = lane.permit()
+            self._reservation = lane.reservation()
         except QueueFullError as refusal:
             self._refusal = refusal
 
-    def transfer(self, lane: Lane) -> Permit:
-        """The permit of `lane` that this has become; the admission ends with that.
+    def transfer(self, lane: Lane) -> Reservation:
+        """The reservation of `lane` that this has become; the admission ends with that.
 
         Raises:
             QueueFullError: the lane had no room for it.
@@ -89,29 +89,29 @@ class ColdAdmission:
         self.bind(lane)
         if self._refusal:
             raise self._refusal
-        permit, self._permit = self._permit, None
-        assert permit
+        reservation, self._reservation = self._reservation, None
+        assert reservation
         self.release()
-        return permit
+        return reservation
 
     def release(self) -> None:
-        """Give it back, with its permit; without effect the second time."""
+        """Give it back, with its reservation; without effect the second time."""
         if self._admissions:
             self._admissions._forget(self)
             self._admissions = None
-        if self._permit:
-            self._permit.release()
-            self._permit = None
+        if self._reservation:
+            self._reservation.release()
+            self._reservation = None
 
 
-Admission = Permit | ColdAdmission | Yielding
+Beginning = Reservation | ColdAdmission | YieldingAdmission
 
 
-class Entry:
+class Admission:
     """What one request holds of the model floor: one unit of one budget, and later a lease (R-034, R-066).
 
     Args:
-        admission: a permit of the model's lane, or an admission to wait until the model is there.
+        admission: a reservation of the model's lane, or an admission to wait until the model is there.
         take: loads the model if it must and takes the lease.
         released: called when everything was given back; the model may be idle now.
         backlog: what all requests hold while they wait.
@@ -119,12 +119,12 @@ class Entry:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: Beginning,
         take: Callable[[], Awaitable[Lease]],
         released: Callable[[], None],
         backlog: Backlog,
     ) -> None:
-        self._admission = admission
+        self._begun = admission
         self._take = take
         self._released = released
         self._backlog = backlog
@@ -138,10 +138,10 @@ class Entry:
         return self._lease
 
     @property
-    def permit(self) -> Permit:
-        """What the lane turns into a place."""
-        assert isinstance(self._admission, Permit), "a lease comes with a permit"
-        return self._admission
+    def reservation(self) -> Reservation:
+        """What the lane turns into a slot."""
+        assert isinstance(self._begun, Reservation), "a lease comes with a reservation"
+        return self._begun
 
     async def take_lease(self) -> Lease:
         """Wait until the model is there, and hold it (R-042, R-047).
@@ -151,8 +151,8 @@ class Entry:
             EngineError, ModelUnavailableError: the model could not be loaded.
         """
         self._lease = await self._take()
-        # Also a permit: the name may have come to mean another model since it was given.
-        self._admission = self._admission.transfer(self._lease.lane)
+        # Also a reservation: the name may have come to mean another model since it was given.
+        self._begun = self._begun.transfer(self._lease.lane)
         return self._lease
 
     def weigh(self, size_bytes: int) -> None:
@@ -165,9 +165,9 @@ class Entry:
         self._waiting_bytes = size_bytes
 
     def release(self) -> None:
-        """Give everything back that has not become a place; without effect the second time (R-035, R-390)."""
+        """Give everything back that has not become a slot; without effect the second time (R-035, R-390)."""
         self.weigh(0)
-        self._admission.release()
+        self._begun.release()
         if self._lease:
             self._lease.release()
         self._released()

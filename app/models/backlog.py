@@ -1,4 +1,4 @@
-"""What the requests that wait for their place hold in memory, with a bound (D-38).
+"""What the requests that wait for their slot hold in memory, with a bound (D-38).
 
 Their number alone bounds nothing: one is a word, another ten megabytes and its prompt.
 """

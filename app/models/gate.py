@@ -66,6 +66,6 @@ class Pass:
         self.kind = kind
         self.enter = enter
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Come out, or stop waiting; without effect the second time."""
         self._gate._leave(self)

@@ -12,8 +12,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnlog.app.models.gate import Gate
-from turnlog.app.models.memory import Claim, Memory
-from turnlog.app.models.waiting import entered
+from turnlog.app.models.memory import Memory, MemoryReservation
+from turnlog.app.models.waiting import acquired
 from turnlog.domain.errors import ModelUnavailableError
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
@@ -66,7 +66,7 @@ class Loading:
         self._one_at_a_time = asyncio.Lock()
         self._under_way: dict[ModelSource, asyncio.Task[None]] = {}
         self._engines: dict[ModelSource, InferenceEngine] = {}
-        self._claims: dict[InferenceEngine, Claim] = {}
+        self._reservations: dict[InferenceEngine, MemoryReservation] = {}
         self._unloads: set[asyncio.Task[None]] = set()
         self._door = Lock()
         self._closed = False
@@ -84,13 +84,17 @@ class Loading:
     def unloading_bytes(self) -> int:
         """Memory that comes back by itself, because its engines are being unloaded."""
         kept = set(self._engines.values())
-        return sum(claim.count_bytes for engine, claim in self._claims.items() if engine not in kept)
+        return sum(
+            reservation.count_bytes
+            for engine, reservation in self._reservations.items()
+            if engine not in kept
+        )
 
     def put(self, source: ModelSource, engine: InferenceEngine) -> None:
         """Take over an engine that is in memory already."""
-        claim = self._memory.take("weights", engine.info.weight_bytes)
-        assert claim, "what is in memory already has room"
-        self._engines[source], self._claims[engine] = engine, claim
+        reservation = self._memory.take("weights", engine.info.weight_bytes)
+        assert reservation, "what is in memory already has room"
+        self._engines[source], self._reservations[engine] = engine, reservation
 
     async def load(self, source: ModelSource, model: str, *, label: str, loaded: Loaded) -> None:
         """Have `source` in memory; requests that come meanwhile share the load, and its failure.
@@ -134,14 +138,14 @@ class Loading:
             log.info("[models] loading %s %s", model, f"failed: {error}" if error else "is done")
 
     async def _read(self, source: ModelSource, model: str) -> InferenceEngine:
-        claim = await self._room(source.weight_bytes, model)
+        reservation = await self._room(source.weight_bytes, model)
         try:
             engine = await asyncio.to_thread(self._load_unless_closed, source)
         except BaseException:
-            claim.leave()
+            reservation.release()
             raise
-        claim.resize(engine.info.weight_bytes)
-        self._engines[source], self._claims[engine] = engine, claim
+        reservation.resize(engine.info.weight_bytes)
+        self._engines[source], self._reservations[engine] = engine, reservation
         return engine
 
     def _load_unless_closed(self, source: ModelSource) -> InferenceEngine:
@@ -152,18 +156,18 @@ class Loading:
         engine.close()
         raise ModelUnavailableError("The server is shutting down.")
 
-    async def _room(self, count_bytes: int, model: str) -> Claim:
+    async def _room(self, count_bytes: int, model: str) -> MemoryReservation:
         """Memory for a model. New turns are held up for it only if the end of the running ones makes room.
 
         Else a model must become idle first, and the turns that wait for it must not wait for this load.
         """
-        if claim := self._memory.take("weights", count_bytes):
-            return claim
+        if reservation := self._memory.take("weights", count_bytes):
+            return reservation
         held_up = self._memory.suffices_after_turns(count_bytes)
         gate_pass = self._gate.write(lambda: None) if held_up else None
         try:
             async with asyncio.timeout(self._wait_s):
-                return await entered(partial(self._memory.ask, "weights", count_bytes))
+                return await acquired(partial(self._memory.ask, "weights", count_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
                 f"There was no memory for the model of '{model}' within {self._wait_s:g} s: it takes about "
@@ -171,7 +175,7 @@ class Loading:
             ) from None
         finally:
             if gate_pass:
-                gate_pass.leave()
+                gate_pass.release()
 
     async def replace(self, source: ModelSource, dead: InferenceEngine, model: str) -> InferenceEngine:
         """Load the model of a crashed engine again, in the memory that it had.
@@ -189,9 +193,9 @@ class Loading:
         if self._engines.get(source) is not dead:
             await asyncio.to_thread(engine.close)
             raise ModelUnavailableError("The model was unloaded while it was loaded again.")
-        claim = self._claims.pop(dead)
-        self._engines[source], self._claims[engine] = engine, claim
-        claim.resize(engine.info.weight_bytes)
+        reservation = self._reservations.pop(dead)
+        self._engines[source], self._reservations[engine] = engine, reservation
+        reservation.resize(engine.info.weight_bytes)
         # Only now: what its processes share with the new one has been taken over.
         self._close_beside(dead)
         return engine
@@ -216,12 +220,12 @@ class Loading:
         try:
             await asyncio.to_thread(engine.close)
         finally:
-            if claim := self._claims.pop(engine, None):
-                claim.leave()
+            if reservation := self._reservations.pop(engine, None):
+                reservation.release()
 
     def close(self) -> None:
         """Close every engine; one that is still being loaded is closed as soon as it is there."""
         with self._door:
             self._closed = True
-        for engine in self._claims:
+        for engine in self._reservations:
             engine.close()

@@ -8,12 +8,13 @@ Use = Literal["weights", "running", "warm"]
 
 
 class Memory:
-    """Grants claims in order of arrival, as far as the budget goes.
+    """Grants reservations in order of arrival, as far as the budget goes.
 
-    A big claim is not passed by small ones while the end of the running turns will make room for it. If it
-    has to wait until a model is idle, it is: else turns of that model would wait for it, and it for them.
+    Small reservations do not overtake a big one while the end of the running turns will make room for it. If
+    it has to wait until a model is idle, they do: else turns of that model would wait for it, and it for
+    them.
 
-    Invariant: the bytes of all granted claims are at most the budget.
+    Invariant: the bytes of all granted reservations are at most the budget.
 
     Args:
         budget_bytes: how much there is; None grants everything.
@@ -22,7 +23,7 @@ class Memory:
     def __init__(self, budget_bytes: int | None) -> None:
         self.budget_bytes = budget_bytes
         self.used: Counter[Use] = Counter()
-        self._waiting: deque[Claim] = deque()
+        self._waiting: deque[MemoryReservation] = deque()
         self._reclaim: Callable[[int], int] = _nothing_to_reclaim
         self._held_bytes: Callable[[], int] = lambda: 0
         self._granting = False
@@ -47,31 +48,31 @@ class Memory:
         """Whether somebody waits for room."""
         return bool(self._waiting)
 
-    def take(self, use: Use, count_bytes: int) -> "Claim | None":
-        """A claim that is granted now, without anything being given up for it; None if there is no room."""
+    def take(self, use: Use, count_bytes: int) -> "MemoryReservation | None":
+        """A reservation that is granted now, without reclaiming anything; None if there is no room."""
         if self._waiting or count_bytes > self.free_bytes:
             return None
-        claim = Claim(self, use, count_bytes, enter=lambda: None)
-        self._grant(claim)
-        return claim
+        reservation = MemoryReservation(self, use, count_bytes, enter=lambda: None)
+        self._grant(reservation)
+        return reservation
 
-    def ask(self, use: Use, count_bytes: int, enter: Callable[[], None]) -> "Claim":
-        """A claim that is granted when it is its turn and there is room; `enter` is called then."""
-        claim = Claim(self, use, count_bytes, enter)
-        self._waiting.append(claim)
+    def ask(self, use: Use, count_bytes: int, enter: Callable[[], None]) -> "MemoryReservation":
+        """A reservation that is granted when it is its turn and there is room; `enter` is called then."""
+        reservation = MemoryReservation(self, use, count_bytes, enter)
+        self._waiting.append(reservation)
         self.look_again()
-        return claim
+        return reservation
 
     def look_again(self) -> None:
         """Grant what can be granted; called when something was given back or may be reclaimed now."""
         if self._granting:
-            return  # reclaiming gives claims back, and the loop below sees it
+            return  # reclaiming gives reservations back, and the loop below sees it
         self._granting = True
         try:
-            while claim := self._next():
-                self._waiting.remove(claim)
-                self._grant(claim)
-                claim.enter()
+            while reservation := self._next():
+                self._waiting.remove(reservation)
+                self._grant(reservation)
+                reservation.enter()
         finally:
             self._granting = False
 
@@ -80,34 +81,34 @@ class Memory:
         missing_bytes = count_bytes - self.free_bytes
         return missing_bytes <= 0 or self._reclaim(int(missing_bytes)) <= self.used["running"]
 
-    def _next(self) -> "Claim | None":
-        for claim in list(self._waiting):
-            comes = self.suffices_after_turns(claim.count_bytes)
-            if claim.count_bytes <= self.free_bytes:
-                return claim
+    def _next(self) -> "MemoryReservation | None":
+        for reservation in list(self._waiting):
+            comes = self.suffices_after_turns(reservation.count_bytes)
+            if reservation.count_bytes <= self.free_bytes:
+                return reservation
             if comes:
                 return None
         return None
 
-    def _grant(self, claim: "Claim") -> None:
-        claim.granted = True
-        self.used[claim.use] += claim.count_bytes
+    def _grant(self, reservation: "MemoryReservation") -> None:
+        reservation.granted = True
+        self.used[reservation.use] += reservation.count_bytes
 
-    def _leave(self, claim: "Claim") -> None:
-        if claim.granted:
-            claim.granted = False
-            self.used[claim.use] -= claim.count_bytes
-        elif claim in self._waiting:
-            self._waiting.remove(claim)
+    def _leave(self, reservation: "MemoryReservation") -> None:
+        if reservation.granted:
+            reservation.granted = False
+            self.used[reservation.use] -= reservation.count_bytes
+        elif reservation in self._waiting:
+            self._waiting.remove(reservation)
         self.look_again()
 
-    def _resize(self, claim: "Claim", count_bytes: int) -> None:
-        self.used[claim.use] += count_bytes - claim.count_bytes
-        claim.count_bytes = count_bytes
+    def _resize(self, reservation: "MemoryReservation", count_bytes: int) -> None:
+        self.used[reservation.use] += count_bytes - reservation.count_bytes
+        reservation.count_bytes = count_bytes
         self.look_again()
 
 
-class Claim:
+class MemoryReservation:
     """Some of the budget: waited for, then held until it is given back."""
 
     __slots__ = ("_memory", "count_bytes", "enter", "granted", "use")
@@ -120,11 +121,11 @@ class Claim:
         self.granted = False
 
     def resize(self, count_bytes: int) -> None:
-        """Correct a granted claim by what was really taken."""
+        """Correct a granted reservation by what was really taken."""
         assert self.granted, "only what was granted is known"
         self._memory._resize(self, count_bytes)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give it back, or stop waiting for it; without effect the second time."""
         self._memory._leave(self)
 

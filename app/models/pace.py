@@ -21,7 +21,7 @@ class Pace:
         self._turns_s: deque[float] = deque(maxlen=_RECENT_TURNS)
 
     def note(self, turn_s: float) -> None:
-        """A turn has left its place after so many seconds."""
+        """A turn has left its slot after so many seconds."""
         self._turns_s.append(turn_s)
 
     @property

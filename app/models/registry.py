@@ -14,7 +14,7 @@ from turnlog.domain.ports import InferenceEngine
 
 
 class Binding:
-    """A loaded model with its lane. `leases` and `retains` count what keeps it beside its names.
+    """A loaded model with its lane. `leases` and `pins` count what keeps it beside its names.
 
     `names` says since when each means it, in Unix seconds; `last_use` orders bindings by their last use.
     """
@@ -25,18 +25,18 @@ class Binding:
         self.instance_id = instance_id
         self.names: dict[str, int] = {}
         self.leases = 0
-        self.retains = 0
+        self.pins = 0
         self.last_use = 0
         self.on_unleased: Callable[[], None] | None = None
 
     @property
     def held(self) -> bool:
         """Whether anything still keeps it; if not, its lane and id are forgotten (R-064, R-065)."""
-        return bool(self.names or self.leases or self.retains)
+        return bool(self.names or self.leases or self.pins)
 
 
 class Registry:
-    """Names, bindings, leases and retains; the `Retains` of the writes.
+    """Names, bindings, leases and pins; the `InstancePins` of the writes.
 
     Args:
         new_lane: makes the lane of a model object.
@@ -48,7 +48,7 @@ class Registry:
         self._uses = count(1)
         self._by_name: dict[str, Binding] = {}
         self._by_engine: dict[InferenceEngine, Binding] = {}
-        self._tombstones = Tombstones()
+        self._retired_ids = RetiredIds()
 
     def find(self, name: str) -> Binding | None:
         """What `name` means now, if a model is loaded for it."""
@@ -67,7 +67,7 @@ class Registry:
         """Let `name` mean the model object from now on; `now_s` is when, for lists (R-061 … R-063, R-065)."""
         binding = self._by_engine.get(engine)
         if binding is None:
-            instance_id = self._tombstones.inherited(engine) or next(self._ids)
+            instance_id = self._retired_ids.inherited(engine) or next(self._ids)
             binding = Binding(engine, self._new_lane(engine), instance_id)
             self._by_engine[engine] = binding
         if self._by_name.get(name) is not binding:
@@ -100,7 +100,7 @@ class Registry:
         return Lease(self, name, binding)
 
     def revive(self, binding: Binding, engine: InferenceEngine) -> None:
-        """Put a new engine in the place of one that has crashed: lane, id, names and leases stay."""
+        """Put a new engine in the slot of one that has crashed: lane, id, names and leases stay."""
         if self._by_engine.get(binding.engine) is binding:
             del self._by_engine[binding.engine]
             self._by_engine[engine] = binding
@@ -125,30 +125,30 @@ class Registry:
         if not binding.held and self._by_engine.get(binding.engine) is binding:
             del self._by_engine[binding.engine]
 
-    # ── the retains of writes (R-069 … R-076) ──
+    # ── the pins of writes (R-069 … R-076) ──
 
-    def retain(self, instance_id: int) -> None:
-        """See `Retains.retain`."""
+    def pin(self, instance_id: int) -> None:
+        """See `InstancePins.pin`."""
         if binding := self._of(instance_id):
-            binding.retains += 1
+            binding.pins += 1
 
-    def release(self, instance_id: int) -> None:
-        """See `Retains.release`."""
+    def unpin(self, instance_id: int) -> None:
+        """See `InstancePins.unpin`."""
         binding = self._of(instance_id)
-        if binding and binding.retains:
-            binding.retains -= 1
+        if binding and binding.pins:
+            binding.pins -= 1
             self._tear_down_unless_held(binding)
 
     def retire(self, instance_id: int) -> bool:
-        """See `Retains.retire`."""
+        """See `InstancePins.retire`."""
         binding = self._of(instance_id)
         if binding:
-            self._tombstones.retire(binding.engine, instance_id)
+            self._retired_ids.retire(binding.engine, instance_id)
         return binding is not None
 
     def unretire(self, instance_id: int) -> None:
-        """See `Retains.unretire`."""
-        self._tombstones.settle(instance_id)
+        """See `InstancePins.unretire`."""
+        self._retired_ids.settle(instance_id)
 
     def _of(self, instance_id: int) -> Binding | None:
         return next((each for each in self._by_engine.values() if each.instance_id == instance_id), None)
@@ -193,7 +193,7 @@ class Lease:
 # The instance ids of models that are gone while writes which carry them are wedged (R-072 … R-076).
 
 
-class _Tombstone:
+class _RetiredId:
     __slots__ = ("instance_id", "writes")
 
     def __init__(self, instance_id: int) -> None:
@@ -201,28 +201,28 @@ class _Tombstone:
         self.writes = 0
 
 
-class Tombstones:
-    """One entry a model object, however many of its writes are wedged (R-074). Keeps no model alive."""
+class RetiredIds:
+    """One admission a model object, however many of its writes are wedged (R-074). Keeps no model alive."""
 
     def __init__(self) -> None:
-        self._by_engine: WeakKeyDictionary[InferenceEngine, _Tombstone] = WeakKeyDictionary()
+        self._by_engine: WeakKeyDictionary[InferenceEngine, _RetiredId] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self._by_engine)
 
     def retire(self, engine: InferenceEngine, instance_id: int) -> None:
         """One more wedged write carries the object's id."""
-        self._by_engine.setdefault(engine, _Tombstone(instance_id)).writes += 1
+        self._by_engine.setdefault(engine, _RetiredId(instance_id)).writes += 1
 
     def inherited(self, engine: InferenceEngine) -> int | None:
         """The id that this very object gets again if it has none; another object under its name does not."""
-        tombstone = self._by_engine.get(engine)
-        return tombstone.instance_id if tombstone else None
+        retired = self._by_engine.get(engine)
+        return retired.instance_id if retired else None
 
     def settle(self, instance_id: int) -> None:
-        """One of those writes has settled; with the last one the entry goes."""
-        for engine, tombstone in list(self._by_engine.items()):
-            if tombstone.instance_id == instance_id:
-                tombstone.writes -= 1
-                if tombstone.writes == 0:
+        """One of those writes has settled; with the last one the admission goes."""
+        for engine, retired in list(self._by_engine.items()):
+            if retired.instance_id == instance_id:
+                retired.writes -= 1
+                if retired.writes == 0:
                     del self._by_engine[engine]

@@ -12,18 +12,18 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
+from turnlog.app.models.admission import Admission, Beginning, ColdAdmissions
 from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
-from turnlog.app.models.lane import Lane, Yielding
+from turnlog.app.models.lane import Lane, YieldingAdmission
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Memory, MemoryReservation
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
-from turnlog.app.models.waiting import Leavable, entered
+from turnlog.app.models.waiting import Releasable, acquired
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
     BindingChangedError,
@@ -38,13 +38,13 @@ log = logging.getLogger("turnlog")
 State = Literal["declared", "loading", "resident"]
 
 
-class ModelEntry(Struct, frozen=True, kw_only=True):
+class ModelStatus(Struct, frozen=True, kw_only=True):
     """A model as a list shows it; `aliases` are the other names that mean the same.
 
     `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
     processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
-    loaded until an operator does it. `permits` of the `queued_turns` are admitted and not in the queue yet;
-    `queue_limit` is how many may wait, None for any number. `loads` are the latest loads under this name.
+    loaded until an operator does it. `reservations` of the `queued_turns` are admitted and not in the queue
+    yet; `queue_limit` is how many may wait, None for any number. `loads` are the latest ones.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     last_crash: LastCrash | None = None
     unavailable: str | None = None
-    permits: int = 0
+    reservations: int = 0
     queue_limit: int | None = None
     loads: tuple[LoadRecord, ...] = ()
 
@@ -72,7 +72,7 @@ class Models:
 
     Args:
         declared: what can be served, by name; names of equal sources share one model.
-        defaults: what is set for a name and goes before the model's own.
+        sampling: the defaults that are set for a name, which go before the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
         max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
         spread: -1 to 1, another for each refusal (`retry_after_s`).
@@ -92,12 +92,12 @@ class Models:
         wait_s: float,
         idle: Suspends,
         clock: Clock,
-        defaults: Mapping[str, ModelDefaults] | None = None,
+        sampling: Mapping[str, ModelDefaults] | None = None,
     ) -> None:
         self._declared = dict(declared)
         self._default = default
         self._means = dict(declared)
-        self._defaults = dict(defaults or {})
+        self._sampling = dict(sampling or {})
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
@@ -132,7 +132,7 @@ class Models:
         self._require(name)
         return name
 
-    def admit(self, name: str, *, yields: bool = False) -> Entry:
+    def admit(self, name: str, *, yields: bool = False) -> Admission:
         """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
 
         Args:
@@ -144,11 +144,11 @@ class Models:
         """
         self._require(name)
         binding = self.registry.find(name)
-        admission: Admission = Yielding()
+        admission: Beginning = YieldingAdmission()
         if not yields:
-            admission = binding.lane.permit() if binding else self._cold.admit(name)
+            admission = binding.lane.reservation() if binding else self._cold.admit(name)
         backlog = Backlog(None, self.retry_after_s) if yields else self._backlog
-        return Entry(admission, partial(self._lease, name), self.memory.look_again, backlog)
+        return Admission(admission, partial(self._lease, name), self.memory.look_again, backlog)
 
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
@@ -163,39 +163,39 @@ class Models:
             self._asking[name] -= 1
 
     @asynccontextmanager
-    async def seat(self, entry: Entry, most_tokens: int) -> AsyncIterator[Claim]:
-        """Run inside it: a place in the lane, a pass of the gate and memory for the turn's tokens (R-057).
+    async def acquire(self, admission: Admission, most_tokens: int) -> AsyncIterator[MemoryReservation]:
+        """Run inside it: a slot in the lane, a pass of the gate and memory for the turn's tokens (R-057).
 
         Args:
             most_tokens: how many tokens the turn can come to hold.
 
         Yields:
-            The claim on that memory.
+            The reservation on that memory.
 
         Raises:
             BindingChangedError: the name means another model by now (R-139).
             ModelUnavailableError: other turns left no memory in time.
         """
-        lease, held = entry.lease, list[Leavable]()
+        lease, held = admission.lease, list[Releasable]()
         try:
-            held.append(await entered(partial(lease.lane.place, entry.permit)))
-            entry.weigh(0)
+            held.append(await acquired(partial(lease.lane.slot, admission.reservation)))
+            admission.weigh(0)
             if not lease.holds:
                 raise BindingChangedError(lease.name, "while the request was queued")
-            held.append(await entered(self.gate.read))
+            held.append(await acquired(self.gate.read))
             kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
-            claim = await self._running_memory(kv_bytes)
-            held.append(claim)
+            reservation = await self._running_memory(kv_bytes)
+            held.append(reservation)
             # Last: nothing comes between this and the engine.
             await self.supervisor.until_up(lease.binding)
             began_ms = self._clock.now_ms()
             try:
-                yield claim
+                yield reservation
             finally:
                 lease.lane.pace.note((self._clock.now_ms() - began_ms) / 1000)
         finally:
             for each in reversed(held):
-                each.leave()
+                each.release()
 
     def retry_after_s(self, waiting: int | None = None) -> int:
         """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38).
@@ -206,10 +206,10 @@ class Models:
         guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
         return max((lane.retry_after_s(waiting) for lane in lanes), default=guess_s)
 
-    async def _running_memory(self, kv_bytes: int) -> Claim:
+    async def _running_memory(self, kv_bytes: int) -> MemoryReservation:
         try:
             async with asyncio.timeout(self._wait_s):
-                return await entered(partial(self.memory.ask, "running", kv_bytes))
+                return await acquired(partial(self.memory.ask, "running", kv_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
                 f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
@@ -237,15 +237,15 @@ class Models:
 
     def defaults(self, name: str) -> ModelDefaults:
         """What a request for a declared name gets that leaves it open (R-177)."""
-        return self._defaults.get(name, ModelDefaults()).over(self._means[name].defaults)
+        return self._sampling.get(name, ModelDefaults()).over(self._means[name].defaults)
 
     # ── what an operator does ──
 
-    def listed(self) -> list[ModelEntry]:
+    def listed(self) -> list[ModelStatus]:
         """Every declared model, in the order of declaration."""
-        return [self.entry(name) for name in self._declared]
+        return [self.status(name) for name in self._declared]
 
-    def entry(self, name: str) -> ModelEntry:
+    def status(self, name: str) -> ModelStatus:
         """One declared model.
 
         Raises:
@@ -258,7 +258,7 @@ class Models:
         vitals = binding.engine.vitals() if binding and not down else None
         counts = binding.lane.counts if binding else None
         crashes = self.supervisor.crashes(source)
-        return ModelEntry(
+        return ModelStatus(
             name=name,
             state="loading" if down else "resident" if binding else state,
             registered_s=binding.names[name] if binding else self._declared_s,
@@ -268,18 +268,18 @@ class Models:
             capacity=binding.lane.capacity if binding else 1,
             defaults=self.defaults(name),
             active_turns=counts.active if counts else 0,
-            queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
+            queued_turns=counts.queued + counts.reservations if counts else self._cold.count(name),
             process_id=vitals.process_id if vitals else None,
             memory_bytes=vitals.memory_bytes if vitals else 0,
             restarts=crashes.total,
             last_crash=crashes.last,
             unavailable=self.supervisor.given_up(source),
-            permits=counts.permits if counts else self._cold.count(name),
+            reservations=counts.reservations if counts else self._cold.count(name),
             queue_limit=self._max_waiting,
             loads=tuple(record for record in self._loading.records if record.model == name),
         )
 
-    async def load(self, name: str) -> ModelEntry:
+    async def load(self, name: str) -> ModelStatus:
         """Have a declared model in memory.
 
         Raises:
@@ -294,9 +294,9 @@ class Models:
             await self._load(source, name, label="operator")
         else:
             await self.supervisor.until_up(binding)
-        return self.entry(name)
+        return self.status(name)
 
-    async def unload(self, name: str) -> ModelEntry:
+    async def unload(self, name: str) -> ModelStatus:
         """Free the memory of what `name` means, under all its names; the next request loads it again.
 
         Running turns end first: if there are any, this does not wait for them.
@@ -308,9 +308,9 @@ class Models:
         if (binding := self.registry.find(name)) and (freed := self._unload(binding)):
             # A caller that is cut short must not take the clean-up away.
             await asyncio.shield(freed)
-        return self.entry(name)
+        return self.status(name)
 
-    async def swap(self, name: str, to: str) -> ModelEntry:
+    async def swap(self, name: str, to: str) -> ModelStatus:
         """Let `name` mean the model that was declared as `to`; there is no moment at which it means none.
 
         Turns that run on the old model end on it; what waits for it is told that the model has changed.
@@ -334,7 +334,7 @@ class Models:
             self._free_if_unused(source)
         if old and not old.names:
             self._unload(old)
-        return self.entry(name)
+        return self.status(name)
 
     # ── what others ask ──
 

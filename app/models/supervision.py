@@ -140,7 +140,7 @@ class Supervisor:
             self._outages.pop(binding).end(error)
 
     async def _load_again(self, binding: Binding, source: ModelSource) -> float | None:
-        """Put a new engine in place of the dead one; the pause before the next try if that failed."""
+        """Put a new engine in slot of the dead one; the pause before the next try if that failed."""
         try:
             engine = await self._loading.replace(source, binding.engine, min(binding.names))
         except (EngineError, ModelUnavailableError) as error:

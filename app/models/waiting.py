@@ -5,17 +5,17 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 
-class Leavable(Protocol):
+class Releasable(Protocol):
     """Something asked for, that can be given back whether or not it is there yet."""
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give it back; without effect the second time."""
 
 
-Asked = TypeVar("Asked", bound=Leavable)
+Asked = TypeVar("Asked", bound=Releasable)
 
 
-async def entered(ask: Callable[[Callable[[], None]], Asked]) -> Asked:
+async def acquired(ask: Callable[[Callable[[], None]], Asked]) -> Asked:
     """What `ask` asks for, once it is there; if the wait is cut short it is given back.
 
     Args:
@@ -31,6 +31,6 @@ async def entered(ask: Callable[[Callable[[], None]], Asked]) -> Asked:
     try:
         await there
     except BaseException:
-        asked.leave()
+        asked.release()
         raise
     return asked

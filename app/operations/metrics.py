@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from turnlog.app.models.memory import Memory, Use
-from turnlog.app.models.service import ModelEntry, State
+from turnlog.app.models.service import ModelStatus, State
 from turnlog.app.turns.pending import Sizes
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.ports import JournalLoad
@@ -28,7 +28,7 @@ _LAG_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _TOKENS_PER_S = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500)
 
 
-class WarmSize(NamedTuple):
+class PoolSize(NamedTuple):
     """How many warm caches there are, and how much memory they take."""
 
     entries: int
@@ -38,11 +38,11 @@ class WarmSize(NamedTuple):
 class Sources(NamedTuple):
     """The living objects that are asked whenever the metrics are read, on the event loop."""
 
-    models: Callable[[], Iterable[ModelEntry]]
+    models: Callable[[], Iterable[ModelStatus]]
     pending: Callable[[], Sizes]
     load: JournalLoad
     memory: Memory
-    warm: Callable[[], WarmSize]
+    warm: Callable[[], PoolSize]
 
 
 class Metrics:
@@ -130,7 +130,7 @@ class _Now:
         yield _gauges("active_turns", "Turns that have their place.", "model", running)
         waiting = {each.name: each.queued_turns for each in models}
         yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
-        permits = {each.name: each.permits for each in models}
+        permits = {each.name: each.reservations for each in models}
         yield _gauges("permits", "Those of them that are not in the queue yet.", "model", permits)
         limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
         yield _gauges("queue_limit", "How many may wait.", "model", limits)

@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Memory, MemoryReservation
 from turnlog.domain.conversation import Answers
 from turnlog.domain.ports import CacheHandle, InferenceEngine, Prompt
 from turnlog.domain.tokens import TokenIds
@@ -36,7 +36,7 @@ class Scope(NamedTuple):
 
 
 @dataclass(eq=False, kw_only=True)
-class WarmCache:
+class CacheEntry:
     """What a model has read of one conversation, and by which names it can be asked for.
 
     `filed` has the responses that lead here, with the instructions they had; `keys` the fingerprints of the
@@ -51,14 +51,14 @@ class WarmCache:
     answers: Answers = field(default_factory=dict)
     expires_ms: int = 0
     last_use: int = 0
-    claim: Claim | None = None
+    reservation: MemoryReservation | None = None
 
     @property
     def size_bytes(self) -> int:
         """Memory that the handle holds."""
         return self.scope.engine.size_bytes(self.handle)
 
-    def covers(self, other: "WarmCache") -> bool:
+    def covers(self, other: "CacheEntry") -> bool:
         """Whether this one is as good as the other wherever that one is."""
         if self.ids == other.ids:
             return True
@@ -68,14 +68,14 @@ class WarmCache:
         spared = self.scope.engine.common_prefix(self.handle, Prompt(other.ids))
         return spared >= len(other.ids) - 1
 
-    def take_names_of(self, other: "WarmCache") -> None:
+    def take_names_of(self, other: "CacheEntry") -> None:
         """Let the responses that lead to the other lead here."""
         self.filed = _newest(other.filed | self.filed)
         self.answers = {**other.answers, **self.answers}
         if self.ids == other.ids:
             self.keys = _newest(other.keys | self.keys)
 
-    def stand_in_for(self, newer: "WarmCache") -> None:
+    def stand_in_for(self, newer: "CacheEntry") -> None:
         """Be found, and last, as the newer one would have been."""
         self.filed = _newest(self.filed | newer.filed)
         self.answers = {**newer.answers, **self.answers}
@@ -83,7 +83,7 @@ class WarmCache:
         self.expires_ms = max(self.expires_ms, newer.expires_ms)
 
 
-class WarmPool:
+class CachePool:
     """Keeps caches within two bounds, the longest unused leaving first.
 
     Args:
@@ -95,7 +95,7 @@ class WarmPool:
         self._memory = memory
         self._most_entries = most_entries
         self._most_bytes = most_bytes
-        self._caches: list[WarmCache] = []
+        self._caches: list[CacheEntry] = []
         self._uses = count(1)
         self._gone: WeakSet[InferenceEngine] = WeakSet()
 
@@ -105,23 +105,23 @@ class WarmPool:
     @property
     def size_bytes(self) -> int:
         """Memory that the pool holds."""
-        return sum(cache.claim.count_bytes for cache in self._caches if cache.claim)
+        return sum(cache.reservation.count_bytes for cache in self._caches if cache.reservation)
 
     def filed_under(
         self, scope: Scope, response_id: str, instructions: str | None, now_ms: int
-    ) -> WarmCache | None:
+    ) -> CacheEntry | None:
         """The cache that a response leads to, if it had the same instructions (tier 1, R-090)."""
         for cache in self._alive(scope, now_ms):
             if response_id in cache.filed and cache.filed[response_id] == instructions:
                 return cache
         return None
 
-    def keyed(self, scope: Scope, key: str, instructions: str | None, now_ms: int) -> WarmCache | None:
+    def keyed(self, scope: Scope, key: str, instructions: str | None, now_ms: int) -> CacheEntry | None:
         """The latest cache made with a key and the same instructions (tier 2, R-092)."""
         fitting = (cache for cache in self._alive(scope, now_ms) if (key, instructions) in cache.keys)
         return max(fitting, key=lambda cache: cache.last_use, default=None)
 
-    def best(self, scope: Scope, prompt: Prompt, named: WarmCache | None, now_ms: int) -> WarmCache | None:
+    def best(self, scope: Scope, prompt: Prompt, named: CacheEntry | None, now_ms: int) -> CacheEntry | None:
         """The cache that spares the model most of the prompt; none if none is worth it.
 
         Args:
@@ -141,7 +141,7 @@ class WarmPool:
         answers = (item for cache in self._alive(scope, now_ms) for item in cache.answers.items())
         return {said: ids for said, ids in answers if any(ids)}
 
-    def put(self, cache: WarmCache) -> None:
+    def put(self, cache: CacheEntry) -> None:
         """Keep a cache, in place of those it covers.
 
         It is dropped if there is no room even so, or if its model has gone.
@@ -165,15 +165,15 @@ class WarmPool:
                 self._remove(other)
         while self._caches and self._is_too_much(size_bytes):
             self._remove(self._longest_unused())
-        claim = self._memory.take("warm", size_bytes)
+        reservation = self._memory.take("warm", size_bytes)
         # Whoever waits for memory has taken from the pool what it needs; the rest may stay.
-        while claim is None and self._caches and not self._memory.is_waited_for:
+        while reservation is None and self._caches and not self._memory.is_waited_for:
             self._remove(self._longest_unused())
-            claim = self._memory.take("warm", size_bytes)
-        if claim is None:
+            reservation = self._memory.take("warm", size_bytes)
+        if reservation is None:
             self._drop_handle(cache)
             return
-        cache.claim = claim
+        cache.reservation = reservation
         cache.last_use = next(self._uses)
         self._caches.append(cache)
 
@@ -182,7 +182,7 @@ class WarmPool:
         given_up = 0
         while self._caches and given_up < missing_bytes:
             cache = self._longest_unused()
-            given_up += cache.claim.count_bytes if cache.claim else 0
+            given_up += cache.reservation.count_bytes if cache.reservation else 0
             self._remove(cache)
         return given_up
 
@@ -208,30 +208,30 @@ class WarmPool:
     def _is_too_much(self, size_bytes: int) -> bool:
         return len(self) >= self._most_entries or self.size_bytes + size_bytes > self._most_bytes
 
-    def _alive(self, scope: Scope, now_ms: int) -> Iterator[WarmCache]:
+    def _alive(self, scope: Scope, now_ms: int) -> Iterator[CacheEntry]:
         self.expire(now_ms)
         return iter(self._of(scope))
 
-    def _of(self, scope: Scope) -> list[WarmCache]:
+    def _of(self, scope: Scope) -> list[CacheEntry]:
         return [cache for cache in self._caches if cache.scope == scope]
 
-    def _longest_unused(self) -> WarmCache:
+    def _longest_unused(self) -> CacheEntry:
         return min(self._caches, key=lambda cache: cache.last_use)
 
-    def _remove(self, cache: WarmCache) -> None:
+    def _remove(self, cache: CacheEntry) -> None:
         # Its memory, given back, may let in somebody who has others given up, while those are gone through.
         if cache not in self._caches:
             return
         self._caches.remove(cache)
         self._drop_handle(cache)
-        if cache.claim:
-            cache.claim.leave()
+        if cache.reservation:
+            cache.reservation.release()
 
-    def _drop_handle(self, cache: WarmCache) -> None:
+    def _drop_handle(self, cache: CacheEntry) -> None:
         cache.scope.engine.drop(cache.handle)
 
 
-def _is_spared_by(cache: WarmCache, other: WarmCache) -> bool:
+def _is_spared_by(cache: CacheEntry, other: CacheEntry) -> bool:
     """Whether the other makes the cache superfluous. Of two equals the newer stays."""
     return other.covers(cache) and not cache.covers(other)
 

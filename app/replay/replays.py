@@ -7,7 +7,7 @@ from typing import NamedTuple
 from turnlog.app.models import Models
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.live import LiveTurn
-from turnlog.domain.audit.check import Spell, Verdict, check_checkable, judge
+from turnlog.domain.audit.check import DecodeTokens, Verdict, check_checkable, judge
 from turnlog.domain.events import ResponseCreated, ResponseEvent
 from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
@@ -46,7 +46,7 @@ class Replays:
         engine = self._models.engine(name)
         check_checkable(original, engine)
         turn = await self.rerun(original, Changes(), yields=yields)
-        return Check(original, turn, engine.spell)
+        return Check(original, turn, engine.decode_tokens)
 
 
 class Check(NamedTuple):
@@ -54,11 +54,11 @@ class Check(NamedTuple):
 
     original: Response
     turn: LiveTurn
-    spell: Spell
+    decode_tokens: DecodeTokens
 
     def verdict(self) -> Verdict:
         """How the two compare."""
-        return judge(self.original, self.turn.response, self.spell)
+        return judge(self.original, self.turn.response, self.decode_tokens)
 
 
 async def paced(events: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncIterator[ResponseEvent]:

@@ -10,7 +10,7 @@ from turnlog.adapters.engine_process import default_model
 from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.adapters.system import physical_memory_bytes
-from turnlog.app.settings import Settings, SettingsError, parse_model_defaults, parse_models
+from turnlog.app.settings import Settings, SettingsError, parse_models, parse_sampling
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import ModelSource
 
@@ -59,11 +59,9 @@ def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, M
     Raises:
         SettingsError: no such model is served.
     """
-    found = parse_model_defaults(settings.model_default)
+    found = parse_sampling(settings.sampling)
     for name in found.keys() - set(names):
-        raise SettingsError(
-            f"--model-default names '{name}', which is not served; there are {', '.join(names)}"
-        )
+        raise SettingsError(f"--sampling names '{name}', which is not served; there are {', '.join(names)}")
     if settings.engine == "mlx" and not settings.model:
         found[DEFAULT_MODEL] = found.get(DEFAULT_MODEL, ModelDefaults()).over(SMOLLM2_DEFAULTS)
     return found

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from turnlog.app.models import Entry, Lease, Models
-from turnlog.app.prefix_cache import Session, Sessions
+from turnlog.app.models import Admission, Lease, Models
+from turnlog.app.prefix_cache import CacheLookup, PrefixCache
 from turnlog.app.settings import retention_s
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
@@ -20,7 +20,7 @@ from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
-from turnlog.app.turns.run import Limits, Surroundings, TurnObserver, TurnRun
+from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
@@ -43,6 +43,7 @@ class Turns:
     Args:
         new_framer: makes the framer of one stream.
         boot_id: names this process, so that a chain knows which one made it (R-143).
+        idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Turns:
         new_framer: Callable[[], Framer],
         boot_id: str,
         limits: Limits,
-        sessions: Sessions,
-        observer: TurnObserver,
+        prefix_cache: PrefixCache,
+        hooks: TurnHooks,
         strict: bool,
+        idempotency_grace_s: float,
     ) -> None:
         self._models = models
         self.chains = chains
@@ -73,9 +75,10 @@ class Turns:
         self._ids = ids
         self._new_framer = new_framer
         self._boot_id = boot_id
-        self._sessions = sessions
-        self._surroundings = Surroundings(models, sessions, Arrivals(), observer, clock, ids, limits)
+        self._prefix_cache = prefix_cache
+        self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
+        self._idempotency_grace_s = idempotency_grace_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._shutting_down = False
 
@@ -95,21 +98,21 @@ class Turns:
         self._refuse_if_shutting_down()
         if request.replay_of is None:  # a replay is on the model that it names, or on none
             request = replace(request, model=self._models.resolve(request.model))
-        entry = self._models.admit(request.model, yields=yields)
+        admission = self._models.admit(request.model, yields=yields)
         try:
-            entry.weigh(size_bytes)
-            return await self._begin(request, owner, entry, asked_ms, size_bytes)
+            admission.weigh(size_bytes)
+            return await self._begin(request, owner, admission, asked_ms, size_bytes)
         except BaseException:
-            entry.release()
+            admission.release()
             raise
 
     async def _begin(
-        self, request: TurnRequest, owner: str, entry: Entry, asked_ms: int, size_bytes: int
+        self, request: TurnRequest, owner: str, admission: Admission, asked_ms: int, size_bytes: int
     ) -> LiveTurn:
-        """The rest of `begin`; the entry is the turn's when this returns."""
+        """The rest of `begin`; the admission is the turn's when this returns."""
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
-        lease = await entry.take_lease()
+        lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
         response_id = self._ids.new_id(IdKind.RESPONSE)
         chain = await self.chains.resolve(request.previous_response_id, owner)
@@ -117,21 +120,21 @@ class Turns:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         items = await self._retrieval.items(referenced, owner) if referenced else {}
-        scope = self._sessions.scope(owner, request.cache_salt, lease.engine)
+        scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
         plan = await asyncio.to_thread(
             make_plan,
             lease.engine,
             request,
             chain,
             items,
-            self._sessions.answers(scope),
+            self._prefix_cache.answers(scope),
             window_tokens=self._models.window_tokens(lease.engine),
             asked_ms=asked_ms,
         )
         self._models.check_prompt(lease, plan.record.digest)
         self._refuse_if_shutting_down()
-        entry.weigh(size_bytes + len(plan.prompt.ids) * _TOKEN_BYTES)
-        session = self._sessions.open(
+        admission.weigh(size_bytes + len(plan.prompt.ids) * _TOKEN_BYTES)
+        lookup = self._prefix_cache.open(
             scope,
             previous_response_id=request.previous_response_id,
             key=request.prompt_cache_key,
@@ -140,7 +143,7 @@ class Turns:
         response = self._created(response_id, request, plan, owner, lease.instance_id)
         # One number is all that the turn's last write will know of the chain (R-126, R-352).
         expires_at_s = min(each.created.expires_at for each in (response, *chain))
-        return self._set_running(response, plan, entry, session, earliest_expiry_ms=expires_at_s * 1000)
+        return self._set_running(response, plan, admission, lookup, earliest_expiry_ms=expires_at_s * 1000)
 
     def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
         """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
@@ -217,8 +220,8 @@ class Turns:
         self,
         response: Response,
         plan: Plan,
-        entry: Entry,
-        session: Session,
+        admission: Admission,
+        lookup: CacheLookup,
         *,
         earliest_expiry_ms: int,
     ) -> LiveTurn:
@@ -227,11 +230,15 @@ class Turns:
             StrictTurn(response, self._new_framer, self._clock) if self._strict and created.store else None
         )
         turn = strict or LiveTurn(response, self._new_framer())
-        turn.cache_class = session.cache_class
+        turn.cache_class = lookup.cache_class
+        if created.idempotency_key:
+            turn.grace_s = self._idempotency_grace_s
         # A turn that is not to be stored leaves no event, only what its readers read (D-30).
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
-        run = TurnRun(turn, turn_log, plan, entry=entry, session=session, surroundings=self._surroundings)
+        run = TurnRun(
+            turn, turn_log, plan, admission=admission, lookup=lookup, dependencies=self._dependencies
+        )
         self._live.add(turn)
         task = asyncio.create_task(run.run())
         self._tasks.add(task)

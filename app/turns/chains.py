@@ -1,4 +1,4 @@
-"""The chain a request continues: read from the log, with patience for a write under way (R-115 … R-126).
+"""The chain a request continues: read from the log, with silence for a write under way (R-115 … R-126).
 
 A turn that has ended may not be in the store yet, and its client may already ask to continue it. So a
 look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says what it is otherwise.

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
 _AT_ONCE = 64
@@ -76,7 +76,7 @@ class EngineStream:
         # What is logged of the turn says whose it is, although the engine's thread has called.
         self._context = copy_context()
         self._over: asyncio.Future[None] = self.loop.create_future()
-        self._patience: Patience | None = None
+        self._silence: SilenceTimeout | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
@@ -89,11 +89,11 @@ class EngineStream:
             TimeoutError: no output came for `limit_s` seconds.
             Exception: what taking an output raised.
         """
-        self._patience = Patience(limit_s, self._run_out)
+        self._silence = SilenceTimeout(limit_s, self._run_out)
         try:
             await self._over
         finally:
-            self._patience.close()
+            self._silence.close()
             # The engine may hold on to this stream for a while; the turn must not stay in memory for it.
             self._take = _nobody
 
@@ -103,8 +103,8 @@ class EngineStream:
             if isinstance(output, End | Cancelled) and output.cache is not None:
                 self.take_late(output.cache)
             return
-        if self._patience:
-            self._patience.renew()
+        if self._silence:
+            self._silence.renew()
         try:
             self._context.run(self._take, output)
         except Exception as error:

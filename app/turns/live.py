@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
 from turnlog.domain.ports import Framer
 from turnlog.domain.response import Response
@@ -51,7 +51,7 @@ class FrameLog:
             silent = True
             self._wake()
 
-        patience = Patience(silence_s, fall_silent)
+        silence = SilenceTimeout(silence_s, fall_silent)
         try:
             while True:
                 if chunk := self._frames[start : start + _CHUNK_FRAMES]:
@@ -60,7 +60,7 @@ class FrameLog:
                     if self._closed and start >= len(self._frames):
                         return
                     silent = False
-                    patience.renew()
+                    silence.renew()
                 elif self._closed:
                     start = len(self._frames) - 1
                 elif silent:
@@ -69,7 +69,7 @@ class FrameLog:
                 else:
                     await self._news.wait()
         finally:
-            patience.close()
+            silence.close()
 
     def _wake(self) -> None:
         self._news.set()
@@ -81,7 +81,8 @@ class LiveTurn:
 
     The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
     `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
-    when it was accepted, before it has its lane (R-243).
+    when it was accepted, before it has its lane (R-243). `grace_s` is how long it goes on after the last
+    client that asked for it has left.
     """
 
     def __init__(self, response: Response, framer: Framer) -> None:
@@ -92,7 +93,10 @@ class LiveTurn:
         self.abort_reason: FailureReason | None = None
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
+        self.grace_s = 0.0
         self._framer = framer
+        self._clients = 1
+        self._given_up: asyncio.TimerHandle | None = None
         self.publish([response.created])
 
     def publish(self, events: Sequence[ResponseEvent]) -> None:
@@ -106,6 +110,27 @@ class LiveTurn:
             self.abort_reason = reason
             self.on_abort()
 
+    def join(self) -> None:
+        """Another client asks for the turn."""
+        self._clients += 1
+        self._stay()
+
+    def leave(self) -> None:
+        """A client has left before the end."""
+        self._clients -= 1
+        if self._clients or self.response.ended is not None:
+            return
+        if self.grace_s:
+            loop = asyncio.get_running_loop()
+            self._given_up = loop.call_later(self.grace_s, self.abort, "client_abort")
+        else:
+            self.abort("client_abort")
+
+    def _stay(self) -> None:
+        if self._given_up:
+            self._given_up.cancel()
+            self._given_up = None
+
     async def until_settled(self, limit_s: float) -> bool:
         """Wait for the write of the last event; whether it settled within `limit_s` seconds."""
         try:
@@ -118,6 +143,7 @@ class LiveTurn:
         self.frames.extend(frames, closed=closed)
         if closed:
             self.ended.set()
+            self._stay()
             # Whoever still reads the turn must not keep its run and its prompt in memory.
             self.on_abort = _nothing_to_stop
 

@@ -12,11 +12,14 @@ class LiveTurns:
     """The turns that are read from memory, by response id.
 
     A stored turn leaves when its last write settles or passes the hard limit, and is read from the log from
-    then on; a turn that is not to be stored leaves when it has ended.
+    then on; a turn that is not to be stored leaves when it has ended. An idempotency key is taken as long as
+    the log may not tell what became of its turn.
     """
 
     def __init__(self) -> None:
         self._turns: dict[str, LiveTurn] = {}
+        self._keys: dict[str, tuple[str, str]] = {}
+        self._ids_by_key: dict[tuple[str, str], str] = {}
 
     @property
     def ids(self) -> frozenset[str]:
@@ -25,16 +28,31 @@ class LiveTurns:
 
     def add(self, turn: LiveTurn) -> None:
         """Take in a turn that was accepted."""
-        self._turns[turn.response.id] = turn
+        created = turn.response.created
+        self._turns[created.response_id] = turn
+        if key := created.idempotency_key:
+            self._keys[created.response_id] = created.owner, key
+            self._ids_by_key[created.owner, key] = created.response_id
 
     def remove(self, response_id: str) -> None:
-        """Let a turn go; without effect if it has left before."""
+        """Let a turn go, and its idempotency key; without effect if it has left before."""
+        self._turns.pop(response_id, None)
+        key = self._keys.pop(response_id, None)
+        if key and self._ids_by_key[key] == response_id:
+            del self._ids_by_key[key]
+
+    def evict(self, response_id: str) -> None:
+        """Let go of a turn whose last write is wedged. The write may still land, so its key stays taken."""
         self._turns.pop(response_id, None)
 
     def of(self, response_id: str, owner: str | None) -> LiveTurn | None:
         """The turn of that id, if it is the owner's; None is an operator, who sees everybody's (D-18)."""
         turn = self._turns.get(response_id)
         return turn if turn and owner in (None, turn.response.created.owner) else None
+
+    def under_key(self, owner: str, key: str) -> str | None:
+        """The response for which the owner's idempotency key stands: the last one that began under it."""
+        return self._ids_by_key.get((owner, key))
 
     def owner_of(self, response_id: str) -> str | None:
         """Whose turn it is; None if there is no such turn."""

@@ -28,7 +28,7 @@ from turnlog.domain.events import (
     merged,
 )
 from turnlog.domain.lifecycle import Lifecycle
-from turnlog.domain.ports import Clock, EventJournal, Retains
+from turnlog.domain.ports import Clock, EventJournal, InstancePins
 
 log = logging.getLogger("turnlog")
 
@@ -48,7 +48,7 @@ class Persistence:
 
     journal: EventJournal
     pending: PendingAppends
-    retains: Retains
+    pins: InstancePins
     live: LiveTurns
     clock: Clock
     under_way: "set[asyncio.Future[None]]" = field(default_factory=set)
@@ -130,7 +130,7 @@ class TurnLog:
 class FinalWrite:
     """The append that holds a turn's last event, from its start until it settles.
 
-    If the turn was committed it is "the write" of the specification, with the model's instance id retained,
+    If the turn was committed it is "the write" of the specification, with the model's instance id pinned,
     an entry in the tracker and the hard limit's breaker. A failed turn has none of these: nothing continues
     from it, so nobody waits for its write.
     """
@@ -142,7 +142,7 @@ class FinalWrite:
         self._committed = isinstance(turn.response.ended, TurnCommitted)
         self._log = turn_log
         self._persistence = persistence
-        self._retained = False
+        self._pinned = False
         self._retired = False
         self._timers: list[asyncio.TimerHandle] = []
         self._began_s = asyncio.get_running_loop().time()
@@ -154,8 +154,8 @@ class FinalWrite:
     def start(self, events: Sequence[ResponseEvent]) -> None:
         """Hand the events to the journal; called in the lane, so that who comes next sees it (R-351)."""
         if self._committed:
-            self._persistence.retains.retain(self._log.instance_id)  # before the start (R-353)
-            self._retained = True
+            self._persistence.pins.pin(self._log.instance_id)  # before the start (R-353)
+            self._pinned = True
         try:
             self._log.keep(events)
         except Exception as error:
@@ -179,14 +179,15 @@ class FinalWrite:
 
     def _passed_hard_limit(self) -> None:
         """Take the write for wedged. In this order: marker, retire, release (R-356, R-075)."""
-        if self._retained:  # else there is nothing to give up (R-358)
+        if self._pinned:  # else there is nothing to give up (R-358)
             log.error("[responses] the write of %s has not settled in time", self._id)
             now_ms = self._persistence.clock.now_ms()
             self._persistence.pending.hard_time_out(self._id, now_ms=now_ms, ttl_ms=marker_ttl_ms())
-            self._retired = self._persistence.retains.retire(self._log.instance_id)
+            self._retired = self._persistence.pins.retire(self._log.instance_id)
             self._release()
             self._record(self._lifecycle.hard_time_out(at_ms=now_ms, after_ms=self._elapsed_ms()))
-        self._persistence.live.remove(self._id)
+        let_go = self._persistence.live.evict if self._committed else self._persistence.live.remove
+        let_go(self._id)
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
         """The write has landed or failed, in time or late (R-359, R-360)."""
@@ -199,7 +200,7 @@ class FinalWrite:
         for timer in self._timers:
             timer.cancel()  # R-357
         if self._retired:
-            self._persistence.retains.unretire(self._log.instance_id)
+            self._persistence.pins.unretire(self._log.instance_id)
         self._release()
         if error:
             log.error("[responses] the turn %s could not be stored", self._id, exc_info=error)  # R-361
@@ -212,9 +213,9 @@ class FinalWrite:
 
     def _release(self) -> None:
         """Release the retain, once (R-070)."""
-        if self._retained:
-            self._retained = False
-            self._persistence.retains.release(self._log.instance_id)
+        if self._pinned:
+            self._pinned = False
+            self._persistence.pins.unpin(self._log.instance_id)
 
     def _record(self, event: TurnPersisted | PersistHardTimedOut) -> None:
         """Let `event` happen: to the turn, if anyone still reads it from memory, and to its log."""

@@ -1,4 +1,4 @@
-"""What has to be known about a turn before it is accepted: its messages, its prompt, its tools and guide.
+"""What has to be known of a turn before it is accepted: its messages, prompt, tools and constraint.
 
 Everything here can refuse the turn, and leaves no trace when it does (D-26).
 """
@@ -26,7 +26,7 @@ from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, CompiledGuide, InferenceEngine, JsonGuide, Prompt
+from turnlog.domain.ports import CallConstraint, CompiledConstraint, InferenceEngine, JsonConstraint, Prompt
 from turnlog.domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
 from turnlog.domain.tokens import PromptRecord, TokenIds, record_prompt
 from turnlog.domain.toolcalls import canonical_history
@@ -55,7 +55,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     output_limit: Limit
     toolbox: Toolbox
     parallel_calls: bool
-    guide: CompiledGuide | None
+    constraint: CompiledConstraint | None
     asked_ms: int
 
 
@@ -85,7 +85,7 @@ def make_plan(
     check_images(own, readable=engine.info.reads_images)
     instructions = effective_instructions(request.instructions, chain)
     toolbox = Toolbox(request.tools, request.choice)
-    guide = _compile_guide(engine, request, toolbox)
+    constraint = _compile_constraint(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
     told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(told, warm_answers), messages)
@@ -103,19 +103,21 @@ def make_plan(
         output_limit=limit,
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,
-        guide=guide,
+        constraint=constraint,
         asked_ms=asked_ms,
     )
 
 
-def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox) -> CompiledGuide | None:
+def _compile_constraint(
+    engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox
+) -> CompiledConstraint | None:
     """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
     many, json_format = request.parallel_tool_calls, request.json_format
     try:
         if toolbox.forced:
-            return engine.compile(CallGuide(toolbox.offered, many=many))
+            return engine.compile(CallConstraint(toolbox.offered, many=many))
         if json_format:
-            return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
+            return engine.compile(JsonConstraint(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
         param = "tools" if toolbox.forced else "text.format"
         code = error.code if isinstance(error, SchemaTooComplexError) else "invalid_schema"

@@ -97,6 +97,10 @@ class Retrieval:
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
 
+    async def latest_under_key(self, key_digest: str, *, since_ms: int) -> str | None:
+        """The newest stored response under an idempotency key that has not failed; None if there is none."""
+        return await asyncio.wrap_future(self._log.latest_under_key(key_digest, since_ms=since_ms))
+
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
         live = self._live.items_of(owner, item_ids)

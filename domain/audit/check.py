@@ -12,7 +12,7 @@ from turnlog.domain.tokens import TokenIds
 
 Output = TypeVar("Output", TokenIds, str)
 
-Spell = Callable[[TokenIds], tuple[str, ...]]
+DecodeTokens = Callable[[TokenIds], tuple[str, ...]]
 """The text of each token id on its own."""
 
 _EXCERPT_CHARACTERS = 20
@@ -83,11 +83,11 @@ def check_checkable(original: Response, engine: InferenceEngine) -> None:
         )
 
 
-def judge(original: Response, replay: Response, spell: Spell) -> Verdict:
+def judge(original: Response, replay: Response, decode_tokens: DecodeTokens) -> Verdict:
     """Compare two turns that have ended, of which the original reached a model."""
 
     def token(ids: TokenIds) -> Token | None:
-        return Token(ids[0], spell(ids[:1])[0]) if ids else None
+        return Token(ids[0], decode_tokens(ids[:1])[0]) if ids else None
 
     def excerpt(text: str) -> str | None:
         return text[:_EXCERPT_CHARACTERS] or None

@@ -77,7 +77,7 @@ class EngineCall(Struct, frozen=True):
     status: str = "ok"
 
 
-class Spent(Struct, frozen=True, kw_only=True):
+class TurnStats(Struct, frozen=True, kw_only=True):
     """What an engine has read and written for a turn, and in what time.
 
     `output_ids` are all sampled ids, `alone` says whether the turn was computed without others beside it.
@@ -92,7 +92,7 @@ class Spent(Struct, frozen=True, kw_only=True):
     alone: bool | None = None
 
 
-class End(Spent, frozen=True, kw_only=True):
+class End(TurnStats, frozen=True, kw_only=True):
     """The engine is done with a turn. `text` and `thinking` are authoritative over the chunks.
 
     `cache` is what the engine now knows of prompt and answer; whoever takes it must `drop` it.
@@ -106,10 +106,10 @@ class End(Spent, frozen=True, kw_only=True):
 
 
 class EngineFailed(Struct, frozen=True):
-    """Something raised in the engine; the turn is over. `spent` is what it had come to, if that is known."""
+    """Something raised in the engine; the turn is over. `stats` is what it had come to, if that is known."""
 
     message: str
-    spent: Spent | None = None
+    stats: TurnStats | None = None
 
 
 class EngineCrashed(Struct, frozen=True):
@@ -125,11 +125,11 @@ class Exhausted(Struct, frozen=True):
 class Cancelled(Struct, frozen=True):
     """The turn was cancelled and is over.
 
-    `cache` is what had been read so far, if it is worth keeping; `spent` what the turn had come to, if known.
+    `cache` is what had been read so far, if it is worth keeping; `stats` what the turn had come to, if known.
     """
 
     cache: CacheHandle | None = None
-    spent: Spent | None = None
+    stats: TurnStats | None = None
 
 
 EngineChunk = TextChunk | ReasoningChunk
@@ -140,7 +140,7 @@ Deliver = Callable[[EngineOutput], None]
 """Takes a turn's outputs in order, the last an `EngineFinal`. Called on an engine's thread; never blocks."""
 
 
-class JsonGuide(Struct, frozen=True):
+class JsonConstraint(Struct, frozen=True):
     """The answer must be JSON: any object if `schema` is None, else what the schema describes.
 
     With `tools` it may be a call of one of them instead, or several calls if `many`.
@@ -151,18 +151,18 @@ class JsonGuide(Struct, frozen=True):
     many: bool = True
 
 
-class CallGuide(Struct, frozen=True):
+class CallConstraint(Struct, frozen=True):
     """The answer must be a call of one of `tools`, or several calls if `many`."""
 
     tools: tuple[Tool, ...]
     many: bool
 
 
-Guide = JsonGuide | CallGuide
+Constraint = JsonConstraint | CallConstraint
 
 
-class CompiledGuide(Protocol):
-    """A guide made ready for use. Opaque: only the engine that compiled it looks inside."""
+class CompiledConstraint(Protocol):
+    """A constraint made ready for use. Opaque: only the engine that compiled it looks inside."""
 
 
 class Crash(Struct, frozen=True):
@@ -200,7 +200,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     output_budget_tokens: int
     warm: CacheHandle | None = None
-    guide: CompiledGuide | None = None
+    constraint: CompiledConstraint | None = None
     tools: tuple[Tool, ...] = ()
 
 
@@ -244,11 +244,11 @@ class InferenceEngine(Protocol):
             TemplateTimeoutError: rendering took more time or memory than it may.
         """
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         """What each token id says on its own, for people. Any thread."""
 
-    def compile(self, guide: Guide) -> CompiledGuide:
-        """Make a guide ready for any number of turns. Any thread; may take a while.
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Make a constraint ready for any number of turns. Any thread; may take a while.
 
         Raises:
             InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.

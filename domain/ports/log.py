@@ -127,8 +127,11 @@ class AuditReader(Protocol):
     def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """What the client sent again after a failure, this response among it, oldest first (`attempts`)."""
 
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response, not failed and made since then, whose idempotency key has this digest."""
 
-class LogPass(Protocol):
+
+class LogExport(Protocol):
     """One pass over the log as JSON lines, up to the newest event when it began. Any thread, one at a time.
 
     `total` is the number of events the pass reads, `done` of those it has read, whether or not they are of
@@ -150,7 +153,9 @@ class LogPass(Protocol):
 class LogExporter(Protocol):
     """Exports the events of the log in the order they were stored."""
 
-    def export(self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None) -> LogPass:
+    def export(
+        self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
+    ) -> LogExport:
         """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.
 
         Reads the store at once and while it is iterated: not on the event loop.

@@ -28,17 +28,17 @@ class ModelSource(Protocol):
         """
 
 
-class Retains(Protocol):
+class InstancePins(Protocol):
     """Keeps a model's instance id alive while writes that carry it are under way (R-069 … R-076).
 
     Known by the id alone, so that a wedged write keeps no model in memory. No call fails: what concerns an
     id that is gone is ignored.
     """
 
-    def retain(self, instance_id: int) -> None:
+    def pin(self, instance_id: int) -> None:
         """One more write carries the id; it stays the model's until as many were released."""
 
-    def release(self, instance_id: int) -> None:
+    def unpin(self, instance_id: int) -> None:
         """One of the writes does not need the id any more; the model may lose it."""
 
     def retire(self, instance_id: int) -> bool:

@@ -20,8 +20,8 @@ from turnlog.app.settings import (
     load_settings,
     marker_ttl_ms,
     most_waiting,
-    parse_model_defaults,
     parse_models,
+    parse_sampling,
     persist_hard_limit_s,
     persist_soft_limit_s,
     prompt_cache_keys_disabled,
@@ -249,7 +249,7 @@ def test_defaults_are_declared_by_name_and_field() -> None:
     """R-177: names may have dots and equal signs."""
     declared = ("qwen3.5.temperature=0.6", "qwen3.5.top_k=20", "a=b.max_output_tokens=7", "a=b.top_p=1")
 
-    assert parse_model_defaults(declared) == {
+    assert parse_sampling(declared) == {
         "qwen3.5": ModelDefaults(temperature=0.6, top_k=20),
         "a=b": ModelDefaults(max_output_tokens=7, top_p=1.0),
     }
@@ -268,9 +268,9 @@ def test_defaults_are_declared_by_name_and_field() -> None:
 )
 def test_a_wrong_default_is_refused(declared: str, reason: str) -> None:
     with pytest.raises(SettingsError) as refusal:
-        parse_model_defaults((declared,))
+        parse_sampling((declared,))
 
-    assert str(refusal.value).startswith(f"--model-default is '{declared}': {reason}")
+    assert str(refusal.value).startswith(f"--sampling is '{declared}': {reason}")
 
 
 # ── documentation ─────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tests.benchmarks.stall import Latencies, asking
 from tests.faults.witness import listening
-from tests.serving import RunningServer, serving
+from tests.serving import LONG_S, RunningServer, serving
 from tests.waiting import until
 from turnlog.app.models.crashes import MOST_CRASHES
 
@@ -34,7 +34,7 @@ class _Beside:
     def ask(self) -> None:
         """The life of the thread."""
         body = {"model": "two", "input": "hi", "max_output_tokens": 5, "temperature": 0}
-        with self._server.http as http:
+        with self._server.client(timeout_s=LONG_S) as http:
             while not self.stopped.is_set():
                 answer = http.post("/v1/responses", json=body)
                 self.seen[str(answer.status_code)] += 1
@@ -55,7 +55,7 @@ def _others(server: RunningServer) -> Iterator[tuple[_Beside, Latencies]]:
 def _streamed(server: RunningServer, begun: Event) -> str:
     """How one stream of the model ended: the name of its terminal frame, or that it had none."""
     with (
-        server.http as http,
+        server.client(timeout_s=LONG_S) as http,
         listening(http, "go on", model="one", max_output_tokens=TOKENS, temperature=0) as turn,
     ):
         try:
@@ -86,7 +86,10 @@ def table(model: Path, folder: Path, *, kills: int, freezes: int) -> Table:
     red_s: list[float] = []
     next_s: list[float] = []
     environ = {"TURNLOG_MAX_STREAMS_PER_OWNER": "64", "TURNLOG_MAX_QUEUED_TURNS_PER_OWNER": "64"}
-    with serving(folder / "crashes.db", *arguments, **environ) as server, server.http as http:
+    with (
+        serving(folder / "crashes.db", *arguments, **environ) as server,
+        server.client(timeout_s=LONG_S) as http,
+    ):
         http.post("/v1/models/load", json={"name": "two"})
         load_s = _next_turn_s(http)
         with _others(server) as (beside, latencies), ThreadPoolExecutor(STREAMS) as pool:

@@ -12,7 +12,7 @@ import httpx
 from rich.table import Table
 
 from tests.faults.test_crash import children_of
-from tests.serving import RunningServer, serving
+from tests.serving import LONG_S, RunningServer, serving
 from turnlog.adapters.system import resident_bytes
 
 PAUSE_S = 0.005
@@ -101,7 +101,10 @@ def tables(model: Path, folder: Path, seconds: float) -> list[Table]:
     cost = Table("what", "measured")
     began = time.perf_counter()
     room = {"TURNLOG_MAX_BODY_BYTES": str(16 * MEGABYTE)}
-    with serving(folder / "turnlog.db", *arguments, **room) as server, server.http as http:
+    with (
+        serving(folder / "turnlog.db", *arguments, **room) as server,
+        server.client(timeout_s=LONG_S) as http,
+    ):
         http.get("/health")
         cost.add_row("s from the start to the first /health", f"{time.perf_counter() - began:.2f}")
         cost.add_row("MB of the server", _megabytes(server.process.pid))
@@ -119,7 +122,7 @@ def tables(model: Path, folder: Path, seconds: float) -> list[Table]:
 def _while_busy(
     server: RunningServer, work: Callable[[httpx.Client, int], None], seconds: float
 ) -> Latencies:
-    with server.http as http, asking(server.address) as latencies:
+    with server.client(timeout_s=LONG_S) as http, asking(server.address) as latencies:
         ends, round_ = time.monotonic() + seconds, 0
         while time.monotonic() < ends:
             with suppress(httpx.TimeoutException):

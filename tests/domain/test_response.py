@@ -29,7 +29,7 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.items import FunctionCallItem, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import End, EngineCall, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.ports import End, EngineCall, ReasoningChunk, TextChunk, TurnStats
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response, fold
 from turnlog.domain.usage import Timing, Usage
@@ -153,10 +153,10 @@ def test_a_failure_closes_the_message_before_the_reasoning_and_says_why() -> Non
 
 def test_a_failure_says_what_the_turn_has_cost_if_the_engine_knows() -> None:
     """R-323."""
-    spent = Spent(prompt_tokens=3, output_tokens=2)
+    stats = TurnStats(prompt_tokens=3, output_tokens=2)
 
     (failed,) = Given(CREATED, STARTED).when(
-        lambda response: response.fail("error", "the GPU is on fire", at_ms=LATER_MS, spent=spent)
+        lambda response: response.fail("error", "the GPU is on fire", at_ms=LATER_MS, stats=stats)
     )
 
     assert failed == TurnFailed(

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     )
     (folder / "generation_config.json").write_text(json.dumps(GENERATION))
     declared = [f"--model=tiny={folder}", f"--model=calm={folder}"]
-    defaults = ["--model-default=calm.temperature=0", "--model-default=calm.top_k=0"]
+    defaults = ["--sampling=calm.temperature=0", "--sampling=calm.top_k=0"]
     database = tmp_path_factory.mktemp("log") / "turnlog.db"
     with serving(database, *declared, *defaults) as running:
         yield running
@@ -145,9 +145,9 @@ def test_the_defaults_are_listed_for_each_name(http: httpx.Client, server: Runni
 
 def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
-    options = ["--model", f"tiny={folder}", "--model-default", "tyni.top_p=0.5"]
+    options = ["--model", f"tiny={folder}", "--sampling", "tyni.top_p=0.5"]
 
     ended = turnlog("serve", "--port", "0", "--db", str(tmp_path / "turnlog.db"), *options)
 
     assert ended.returncode == 2
-    assert "--model-default names 'tyni', which is not served; there are tiny" in ended.stderr
+    assert "--sampling names 'tyni', which is not served; there are tiny" in ended.stderr

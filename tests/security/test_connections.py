@@ -31,14 +31,14 @@ ENVIRON = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with little patience."""
+    """A server with little silence."""
     with scripted(tmp_path_factory.mktemp("connections"), SCRIPT, **ENVIRON) as running:
         yield running
 
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server with patience and few connections."""
+    """A server with silence and few connections."""
     with scripted(tmp_path, SCRIPT, TURNLOG_MAX_CONNECTIONS=str(MOST_CONNECTIONS)) as running:
         yield running
 

@@ -18,14 +18,16 @@ from turnlog.domain.errors import (
     TemplateTimeoutError,
 )
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import JsonGuide, Prompt
+from turnlog.domain.ports import JsonConstraint, Prompt
 
 HELLO = [Message("user", "hello")]
 # Never ends for a message that says so; and takes all memory for another.
 HOSTILE_TEMPLATE = (
     "{% if messages[-1].content == 'loop' %}"
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
-    "{% if messages[-1].content == 'eat' %}{% set x = 'ab' * 10**10 %}{% endif %}" + CHAT_TEMPLATE
+    # Not `'ab' * 10**10`: that would be computed where the template is compiled.
+    "{% if messages[-1].content == 'eat' %}{% set x = messages[-1].content * 10**10 %}{% endif %}"
+    + CHAT_TEMPLATE
 )
 
 
@@ -66,11 +68,11 @@ def test_a_schema_that_takes_too_long_is_refused(
     monkeypatch.setattr(texts, "COMPILE_LIMIT_S", 0.1)
 
     with pytest.raises(SchemaTooComplexError) as refused:
-        process.compile(JsonGuide({"type": "object"}))
+        process.compile(JsonConstraint({"type": "object"}))
 
     monkeypatch.undo()
     assert refused.value.code == "schema_too_complex"
-    assert process.compile(JsonGuide({"const": 7})).shape == "json"
+    assert process.compile(JsonConstraint({"const": 7})).shape == "json"
 
 
 def test_a_template_that_takes_all_memory_is_refused_and_the_next_one_is_rendered(

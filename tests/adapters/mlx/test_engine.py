@@ -132,12 +132,12 @@ def test_what_a_turn_without_a_good_end_has_spent_is_told(tiny_folder: Path) -> 
     engine.close()
 
     assert whole
-    for spent in (failed.spent, cancelled.spent):
-        assert spent is not None
-        assert spent.output_ids
-        assert spent.output_ids == whole[: spent.output_tokens]
-        assert (spent.prompt_tokens, spent.cached_tokens, spent.alone) == (len(prompt.ids), 0, True)
-        assert spent.timing.first_token_ms is not None
+    for stats in (failed.stats, cancelled.stats):
+        assert stats is not None
+        assert stats.output_ids
+        assert stats.output_ids == whole[: stats.output_tokens]
+        assert (stats.prompt_tokens, stats.cached_tokens, stats.alone) == (len(prompt.ids), 0, True)
+        assert stats.timing.first_token_ms is not None
 
 
 def test_a_step_on_a_cpu_reads_128_tokens_at_most() -> None:

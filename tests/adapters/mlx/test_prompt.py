@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_model import AGENT_TEMPLATE, CHAT_TEMPLATE, make_tiny_model
-from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.chat_format import ChatFormat
 from turnlog.adapters.mlx.model import load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.domain.errors import InvalidRequestError
@@ -58,7 +58,7 @@ def tokenizer_of(folder: Path, template: str) -> Any:
 
 
 def renderer_of(tokenizer: Any) -> PromptRenderer:
-    return PromptRenderer(tokenizer, Dialect(tokenizer))
+    return PromptRenderer(tokenizer, ChatFormat(tokenizer))
 
 
 def official(tokenizer: Any, conversation: list[Json], **options: Any) -> TokenIds:
@@ -157,7 +157,7 @@ def test_each_id_is_spelt_by_itself(tokenizer: Any) -> None:
     renderer = renderer_of(tokenizer)
     prompt = renderer.render([Message("user", "the Ü")])
 
-    spelt = renderer.spell(prompt.ids)
+    spelt = renderer.decode_tokens(prompt.ids)
 
     assert spelt[0] == "<|im_start|>"
     assert "".join(spelt) == tokenizer.decode(list(prompt.ids)).replace("Ü", "\ufffd\ufffd")

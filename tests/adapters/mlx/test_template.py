@@ -13,9 +13,9 @@ import pytest
 
 from tests.adapters.mlx.test_prompt import renderer_of
 from tests.tiny_model import make_tiny_model
-from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.chat_format import ChatFormat
 from turnlog.adapters.mlx.model import load
-from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.output_parser import OutputParser
 from turnlog.adapters.mlx.toolparse import CallParser
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import Image, Message, ToolCall
@@ -290,9 +290,9 @@ def test_a_call_in_the_default_form_is_read_whatever_the_models_own_is(
 ) -> None:
     """A conversation that the template refused with its tools was given them in the default form."""
     parse = partial(CallParser(tokenizers[name]).read, tools=[FIND])
-    speech = Speech(Dialect(tokenizers[name]).markers, parse=parse)
+    parser = OutputParser(ChatFormat(tokenizers[name]).markers, parse=parse)
 
-    speech.receive('So.\n<tool_call>\n{"name": "find", "arguments": {"word": "two"}}\n</tool_call>')
-    speech.end()
+    parser.receive('So.\n<tool_call>\n{"name": "find", "arguments": {"word": "two"}}\n</tool_call>')
+    parser.end()
 
-    assert (speech.text, speech.calls) == ("So.", (EngineCall("find", '{"word":"two"}'),))
+    assert (parser.text, parser.calls) == ("So.", (EngineCall("find", '{"word":"two"}'),))

@@ -103,10 +103,6 @@ def test_a_wrong_item_is_refused_by_its_place(item: Any, place: str) -> None:
             [Message("tool", "no", call_id="c", is_error=True)],
         ),
         (
-            {"type": "function_call_output", "call_id": "c", "output": "no", "is_error": "yes"},
-            [Message("tool", "no", call_id="c")],
-        ),
-        (
             {"type": "custom_tool_call_output", "call_id": "c", "output": [TEXT, IMAGE]},
             [Message("tool", "a[an image that the model cannot see]", call_id="c")],
         ),

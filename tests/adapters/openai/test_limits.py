@@ -101,13 +101,15 @@ def test_a_bound_is_kept_up_to_itself_and_named_beyond(
     assert (error.param, bound in error.message) == (param, True)
 
 
-@pytest.mark.parametrize("name", ["idempotency-key", "x-client-request-id"])
-def test_a_retry_key_is_no_longer_than_a_name(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [("idempotency-key", 255), ("x-client-request-id", 64)])
+def test_a_retry_key_is_no_longer_than_a_name_or_as_idempotency_keys_may_be(name: str, most: int) -> None:
+    """T2-26."""
     body = json.dumps(LEAST).encode()
 
-    assert decode_request(body, {name: NAME}, LIMITS).retry_keys == {name: NAME}
-    with pytest.raises(InvalidRequestError, match="at most 64"):
-        decode_request(body, {name: TOO_LONG}, LIMITS)
+    assert decode_request(body, {name: "k" * most}, LIMITS).retry_keys == {name: "k" * most}
+    with pytest.raises(InvalidRequestError, match=f"at most {most}") as caught:
+        decode_request(body, {name: "k" * (most + 1)}, LIMITS)
+    assert caught.value.param == name
 
 
 # ── JSON, by its bytes ────────────────────────────────────────────────────────────────────────────

@@ -163,7 +163,7 @@ def test_a_failure_has_a_stable_code_and_keeps_its_reason(reason: FailureReason,
 
     assert body["error"] == {"code": code, "message": "it broke"}
     assert body["incomplete_details"] == {"reason": reason}
-    # What was spent stays visible.
+    # What was stats stays visible.
     assert body["usage"]["total_tokens"] == 5
 
 

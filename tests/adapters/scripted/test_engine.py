@@ -17,7 +17,7 @@ from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
-    CallGuide,
+    CallConstraint,
     Cancelled,
     Deliver,
     End,
@@ -27,7 +27,7 @@ from turnlog.domain.ports import (
     EngineOutput,
     Exhausted,
     InferenceEngine,
-    JsonGuide,
+    JsonConstraint,
     ReasoningChunk,
     Submission,
     TextChunk,
@@ -406,16 +406,16 @@ def test_ids_are_spelt_as_numbers() -> None:
     with playing(entry(STOP)) as engine:
         ids = engine.render([user("hi you")]).ids
 
-        assert engine.spell(ids) == tuple(str(id_) for id_ in ids)
-        assert engine.spell(()) == ()
+        assert engine.decode_tokens(ids) == tuple(str(id_) for id_ in ids)
+        assert engine.decode_tokens(()) == ()
 
 
 def test_a_guide_is_checked_and_changes_nothing() -> None:
-    guide = JsonGuide({"type": "object"})
+    constraint = JsonConstraint({"type": "object"})
     with playing(entry(STOP)) as engine:
-        assert engine.compile(guide) is guide
+        assert engine.compile(constraint) is constraint
         with pytest.raises(InvalidRequestError, match="there is no tool to call"):
-            engine.compile(CallGuide((), many=False))
+            engine.compile(CallConstraint((), many=False))
 
 
 def test_a_file_that_is_no_script_is_refused(tmp_path: Path) -> None:

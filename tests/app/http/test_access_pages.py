@@ -183,7 +183,7 @@ def test_pages_of_a_configured_origin_read_the_answers(shared: KeyedServer) -> N
     for answer in (taken, refused):
         assert cors(answer.headers) == {
             "access-control-allow-origin": CHAT,
-            "access-control-expose-headers": "retry-after, x-response-id, x-request-id",
+            "access-control-expose-headers": "retry-after, x-response-id, x-request-id, idempotent-replayed",
         }
         assert "origin" in answer.headers["vary"].lower()
 
@@ -203,7 +203,7 @@ def test_a_preflight_of_a_configured_origin_is_answered_without_a_key(shared: Ke
         "access-control-allow-origin": CHAT,
         "access-control-allow-methods": "GET, POST, DELETE",
         "access-control-allow-headers": "authorization,content-type",
-        "access-control-expose-headers": "retry-after, x-response-id, x-request-id",
+        "access-control-expose-headers": "retry-after, x-response-id, x-request-id, idempotent-replayed",
         "access-control-max-age": "600",
     }
     # What asks for no method is no preflight.

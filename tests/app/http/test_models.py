@@ -13,7 +13,7 @@ from tests.app.http.test_turns import Json, create, refused
 from tests.security.sockets import head, rest
 from tests.serving import RunningServer, connected, serving
 from turnlog.app.http.models import model_object
-from turnlog.app.models.service import ModelEntry
+from turnlog.app.models.service import ModelStatus
 from turnlog.domain.owners import LOCAL, Caller, Role
 
 ROUTES = ("load", "unload", "swap")
@@ -199,7 +199,7 @@ def test_another_method_is_not_allowed(models: httpx.Client, route: str) -> None
 
 def test_what_goes_on_is_told_to_operators_only() -> None:
     """D-18: how many turns run tells of other owners."""
-    entry = ModelEntry(
+    entry = ModelStatus(
         name="qwen",
         state="resident",
         registered_s=7,

@@ -21,7 +21,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import EventReader, InferenceEngine
 from turnlog.domain.request import TurnRequest
 
-NOTHING = LaneCounts(active=0, queued=0, permits=0)
+NOTHING = LaneCounts(active=0, queued=0, reservations=0)
 
 Result = TypeVar("Result")
 
@@ -144,7 +144,7 @@ async def begun(*work: Coroutine[Any, Any, Result]) -> "list[asyncio.Task[Result
 
 
 def counts(service: Service, name: str) -> LaneCounts:
-    """What the budget of a loaded model is spent on."""
+    """What the budget of a loaded model is stats on."""
     binding = service.models.registry.find(name)
     assert binding
     return binding.lane.counts

@@ -59,9 +59,9 @@ def test_a_full_lane_says_when_to_come_back() -> None:
     lane = Lane(capacity=2, max_waiting=4, spread=lambda: 1.0)
     lane.pace.note(10.0)
     for _ in range(6):
-        lane.place(None, lambda: None)
+        lane.slot(None, lambda: None)
 
     with pytest.raises(QueueFullError, match=r"Retry after 24s\.$") as refusal:
-        lane.permit()
+        lane.reservation()
 
     assert refusal.value.retry_after_s == 24

@@ -1,4 +1,4 @@
-"""The write that holds a turn's last event: limits, retains and what is left of it."""
+"""The write that holds a turn's last event: limits, pins and what is left of it."""
 
 import asyncio
 import gc
@@ -186,7 +186,7 @@ async def test_an_id_that_no_model_has_is_not_taken_back(limits_ms: LimitsMs) ->
     """R-076."""
     limits_ms("60000", "1")
     given = Given()
-    given.retains.has_model = False
+    given.pins.has_model = False
     given.ends()
     await given.calls.until("append PersistHardTimedOut")
 

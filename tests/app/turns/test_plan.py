@@ -69,6 +69,13 @@ def test_messages_are_left_out_until_the_answer_has_room(
     assert plan.truncated_messages > 0
 
 
+def test_a_history_that_fills_the_window_to_its_last_token_is_cut(engine: ScriptedEngine) -> None:
+    """R-237, D-34: even an answer of one token has no room behind it."""
+    plan = planned(engine, request(*LONG[:11], max_output_tokens=1), window_tokens=100)
+
+    assert (len(plan.prompt.ids), plan.truncated_messages, plan.output_budget_tokens) == (82, 2, 1)
+
+
 def test_at_most_4096_tokens_are_kept_for_an_answer_of_any_length(engine: ScriptedEngine) -> None:
     """T2-06: what is left out is the least that makes room."""
     plan = planned(engine, request("word " * 80_000, "ok", "word " * 95_800), window_tokens=100_000)

@@ -104,7 +104,7 @@ async def test_without_keys_there_are_no_shares_and_unbounded_is_unbounded(tmp_p
     async with running(tmp_path, script, max_queue_depth_per_model="unbounded", **bounds) as service:
         turns = [await begun(service, "hang", LOCAL_OWNER) for _ in range(601)]
         with service.quotas.streaming(LOCAL_OWNER), service.quotas.streaming(LOCAL_OWNER):
-            assert service.models.entry("scripted").queued_turns == 600
+            assert service.models.status("scripted").queued_turns == 600
 
         for turn in turns:
             turn.abort("client_abort")

@@ -7,8 +7,8 @@ from turnlog.domain.events import ResponseCreated
 from turnlog.domain.response import Response
 
 
-class Observer:
-    """The `TurnObserver` of a service; called in the turn's own task."""
+class Hooks:
+    """The `TurnHooks` of a service; called in the turn's own task."""
 
     def __init__(self, metrics: Metrics, idle: IdleSweeper) -> None:
         self._metrics = metrics

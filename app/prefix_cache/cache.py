@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from turnlog.app.prefix_cache.pool import LEAST_SHARED_TOKENS, Scope, WarmCache, WarmPool
+from turnlog.app.prefix_cache.pool import LEAST_SHARED_TOKENS, CacheEntry, CachePool, Scope
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.domain.conversation import Answers
 from turnlog.domain.events import CacheClass
@@ -15,7 +15,7 @@ SWEEP_S = 30.0
 """How often expired caches are looked for, so that an idle server gives their memory back (R-101)."""
 
 
-class Session(NamedTuple):
+class CacheLookup(NamedTuple):
     """One turn's side of the pool: the names it may ask by, and what was found when it was accepted (R-243).
 
     `key` is a fingerprint; it is None when a previous response is continued (R-093).
@@ -27,14 +27,14 @@ class Session(NamedTuple):
     instructions: str | None
     cache_class: CacheClass
 
-    def on(self, engine: InferenceEngine) -> "Session":
-        """The same session on the engine that will run the turn."""
+    def on(self, engine: InferenceEngine) -> "CacheLookup":
+        """The same lookup on the engine that will run the turn."""
         if self.scope.engine is engine:
             return self
         return self._replace(scope=self.scope._replace(engine=engine))
 
 
-class Sessions:
+class PrefixCache:
     """The warm caches of a server, as turns use them. Event loop only.
 
     Args:
@@ -44,7 +44,7 @@ class Sessions:
 
     def __init__(
         self,
-        pool: WarmPool,
+        pool: CachePool,
         prints: KeyPrints,
         clock: Clock,
         *,
@@ -67,7 +67,7 @@ class Sessions:
 
     def open(
         self, scope: Scope, *, previous_response_id: str | None, key: str | None, instructions: str | None
-    ) -> Session:
+    ) -> CacheLookup:
         """Look up what a turn that was accepted by every gate may start from (R-090 … R-093, R-102).
 
         Args:
@@ -75,20 +75,20 @@ class Sessions:
             instructions: the effective ones.
         """
         printed = None if previous_response_id else self._prints.key(key)
-        session = Session(scope, previous_response_id, printed, instructions, "fresh")
-        named = self._named(session)
+        lookup = CacheLookup(scope, previous_response_id, printed, instructions, "fresh")
+        named = self._named(lookup)
         if previous_response_id:
-            return session._replace(cache_class="hit" if named else "cold_replay")
-        return session._replace(cache_class="prefix_hit" if named else "fresh")
+            return lookup._replace(cache_class="hit" if named else "cold_replay")
+        return lookup._replace(cache_class="prefix_hit" if named else "fresh")
 
-    def warm_for(self, session: Session, prompt: Prompt) -> CacheHandle | None:
+    def entry_for(self, lookup: CacheLookup, prompt: Prompt) -> CacheHandle | None:
         """The handle to submit the prompt with, in the same step: it may be dropped afterwards."""
-        best = self.pool.best(session.scope, prompt, self._named(session), self._clock.now_ms())
+        best = self.pool.best(lookup.scope, prompt, self._named(lookup), self._clock.now_ms())
         return best and best.handle
 
     def adopt(
         self,
-        session: Session,
+        lookup: CacheLookup,
         response_id: str,
         handle: CacheHandle,
         *,
@@ -102,25 +102,25 @@ class Sessions:
             answers: those of the conversation whose ids are known, this turn's among them.
         """
         self.pool.put(
-            WarmCache(
-                scope=session.scope,
+            CacheEntry(
+                scope=lookup.scope,
                 handle=handle,
                 ids=ids,
-                filed={response_id: session.instructions},
-                keys={(session.key, session.instructions): None} if session.key else {},
+                filed={response_id: lookup.instructions},
+                keys={(lookup.key, lookup.instructions): None} if lookup.key else {},
                 answers=answers,
                 expires_ms=self._expiry_ms(),
             )
         )
 
-    def keep_prefill(self, session: Session, handle: CacheHandle, prompt: Prompt) -> None:
+    def keep_prefill(self, lookup: CacheLookup, handle: CacheHandle, prompt: Prompt) -> None:
         """Keep what a cancelled turn has read, so that another try does not begin again (D-28)."""
-        read = session.scope.engine.common_prefix(handle, prompt)
+        read = lookup.scope.engine.common_prefix(handle, prompt)
         if read < LEAST_SHARED_TOKENS:  # it has no name, so it would never be used
-            session.scope.engine.drop(handle)
+            lookup.scope.engine.drop(handle)
             return
         self.pool.put(
-            WarmCache(scope=session.scope, handle=handle, ids=prompt.ids[:read], expires_ms=self._expiry_ms())
+            CacheEntry(scope=lookup.scope, handle=handle, ids=prompt.ids[:read], expires_ms=self._expiry_ms())
         )
 
     async def sweep(self) -> None:
@@ -130,8 +130,8 @@ class Sessions:
             if self.pool.expire(self._clock.now_ms()):
                 self._on_expiry()
 
-    def _named(self, session: Session) -> WarmCache | None:
-        scope, previous_id, key, instructions, _ = session
+    def _named(self, lookup: CacheLookup) -> CacheEntry | None:
+        scope, previous_id, key, instructions, _ = lookup
         now_ms = self._clock.now_ms()
         if previous_id:
             return self.pool.filed_under(scope, previous_id, instructions, now_ms)

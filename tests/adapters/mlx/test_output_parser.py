@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from turnlog.adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
-from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.chat_format import ANSWER, CALL, THINKING, Markers
+from turnlog.adapters.mlx.output_parser import OutputParser
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.domain.items import Logprob
 from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
@@ -39,36 +39,36 @@ class Said(Struct, frozen=True):
     stopped: bool = False
 
 
-def said(speech: Speech, pieces: Iterable[str]) -> Said:
+def said(parser: OutputParser, pieces: Iterable[str]) -> Said:
     chunks: list[EngineChunk] = []
     for piece in pieces:
-        if not speech.stopped:
-            chunks += speech.receive(piece)
-    chunks += speech.end()
+        if not parser.stopped:
+            chunks += parser.receive(piece)
+    chunks += parser.end()
     assert all(chunk.text for chunk in chunks)
     return Said(
         shown="".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)),
         shown_thought="".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningChunk)),
-        text=speech.text,
-        thought=speech.thought,
-        calls=speech.calls,
-        stopped=speech.stopped,
+        text=parser.text,
+        thought=parser.thought,
+        calls=parser.calls,
+        stopped=parser.stopped,
     )
 
 
 read_json = partial(CallParser(SimpleNamespace(tool_parser=None)).read, tools=[])
-thinking_model = partial(Speech, MARKERS)
-tool_user = partial(Speech, MARKERS, parse=read_json)
+thinking_model = partial(OutputParser, MARKERS)
+tool_user = partial(OutputParser, MARKERS, parse=read_json)
 
 
 def test_plain_text_is_said_as_it_comes() -> None:
-    speech = Speech(UNMARKED)
+    parser = OutputParser(UNMARKED)
 
-    chunks = [speech.receive(piece) for piece in ("\nHi", " <", "b> \n")]
+    chunks = [parser.receive(piece) for piece in ("\nHi", " <", "b> \n")]
 
     assert chunks == [[TextChunk("\nHi")], [TextChunk(" <")], [TextChunk("b> \n")]]
-    assert speech.end() == []
-    assert speech.text == "\nHi <b> \n"
+    assert parser.end() == []
+    assert parser.text == "\nHi <b> \n"
 
 
 def test_thinking_is_told_apart_and_markers_are_never_shown() -> None:
@@ -188,8 +188,10 @@ def test_an_answer_that_may_be_json_or_calls_is_what_it_begins_with(cut: int) ->
     call = f"<tool_call>\n{ADD}\n</tool_call>"
     spoken = {each: [each[at : at + cut] for at in range(0, len(each), cut)] for each in (text, call)}
 
-    dialect: Any = SimpleNamespace(call_start="<tool_call>", call_end="</tool_call>")
-    either = partial(Speech, MARKERS, parse=partial(read_forced, dialect=dialect), shape="json or calls")
+    chat_format: Any = SimpleNamespace(call_start="<tool_call>", call_end="</tool_call>")
+    either = partial(
+        OutputParser, MARKERS, parse=partial(read_forced, chat_format=chat_format), shape="json or calls"
+    )
 
     assert said(either(), spoken[text]) == Said(text, "", text)
     assert said(either(), spoken[call]) == Said("", "", "", calls=(ADDED,))
@@ -204,7 +206,7 @@ def of(token: str) -> Logprob:
 
 def test_log_probabilities_come_with_the_text_that_shows_their_token() -> None:
     """Of the answer only: neither the thinking nor markers nor a stop text have any."""
-    speech = thinking_model(stop=("STOP",))
+    parser = thinking_model(stop=("STOP",))
     tokens = [
         "<think>",
         "Hm.",
@@ -222,9 +224,9 @@ def test_log_probabilities_come_with_the_text_that_shows_their_token() -> None:
         "OP",
     ]
 
-    chunks = [chunk for token in tokens for chunk in speech.receive(token, of(token))]
+    chunks = [chunk for token in tokens for chunk in parser.receive(token, of(token))]
 
-    assert [*chunks, *speech.end()] == [
+    assert [*chunks, *parser.end()] == [
         ReasoningChunk("Hm."),
         TextChunk("Hi", (of("Hi"),)),
         TextChunk(" ST!", (of(" "), of("S"), of(""), of("T!"))),
@@ -257,7 +259,7 @@ makers = st.sampled_from(
     [
         tool_user,
         thinking_model,
-        partial(Speech, UNMARKED, stop=("STOP",)),
+        partial(OutputParser, UNMARKED, stop=("STOP",)),
         partial(tool_user, stop=("STOP", "OPST")),
         partial(tool_user, stop=("STOP", "TO", "<tool")),
         partial(tool_user, begins_with=THINKING),
@@ -270,7 +272,7 @@ makers = st.sampled_from(
 @settings(max_examples=300)
 @given(makers, texts, st.data())
 def test_where_the_text_is_cut_does_not_matter(
-    make: "partial[Speech]", text: str, data: st.DataObject
+    make: "partial[OutputParser]", text: str, data: st.DataObject
 ) -> None:
     edges = [0, *sorted(data.draw(st.sets(st.integers(0, len(text))))), len(text)]
 
@@ -280,7 +282,7 @@ def test_where_the_text_is_cut_does_not_matter(
 
 
 @given(makers, texts)
-def test_what_was_shown_begins_what_it_came_to(make: "partial[Speech]", text: str) -> None:
+def test_what_was_shown_begins_what_it_came_to(make: "partial[OutputParser]", text: str) -> None:
     """So that the end's text can be told by what is missing of it."""
     told = said(make(), text)
 

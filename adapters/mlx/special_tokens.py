@@ -1,6 +1,6 @@
 """Control tokens typed by clients or models stay text, whatever a chat template does with them.
 
-Before a template sees a conversation, each control token written in any of its texts is put under a veil:
+Before a template sees a conversation, each control token written in any of its texts is put under a escape:
 a random word of letters and digits, which survives trimming, escaping and JSON, and by which a template can
 take no wrong turn. Control tokens in what is rendered are then the template's own.
 
@@ -17,7 +17,7 @@ Spans = Callable[[str], list[tuple[int, int]]]
 """Where control tokens stand in a text, in order, as the tokenizer reads it."""
 
 
-class Veil:
+class TokenEscape:
     """What is hidden in one conversation. A text without control tokens is left as it is."""
 
     def __init__(self, spans: Spans) -> None:
@@ -30,7 +30,7 @@ class Veil:
         """`value`, of lists, dicts and strings, with every string in it veiled, keys too."""
         match value:
             case str():
-                return self._veiled(value)
+                return self._escaped(value)
             case list():
                 return [self.over(each) for each in value]
             case dict():
@@ -46,7 +46,7 @@ class Veil:
         """A rendered text with what was hidden in it."""
         return self._pattern.sub(lambda found: self._hidden[int(found[1])], text)
 
-    def _veiled(self, text: str) -> str:
+    def _escaped(self, text: str) -> str:
         return "".join(self._pieces(text))
 
     def _pieces(self, text: str) -> Iterator[str]:

@@ -14,12 +14,12 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from turnlog.adapters.engine_process.messages import Constraint, Shape
-from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
+from turnlog.adapters.engine_process.messages import Grammar, Shape
+from turnlog.adapters.mlx.chat_format import DEFAULT_CALL, ChatFormat
 from turnlog.adapters.mlx.runtime import mx
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.markers import MarkerScanner, MarkerSet
-from turnlog.domain.ports import CallGuide, Guide, JsonGuide
+from turnlog.domain.ports import CallConstraint, Constraint, JsonConstraint
 from turnlog.domain.schemas import checked
 from turnlog.domain.tools import Json, Tool
 
@@ -36,11 +36,11 @@ _LIMITS = LLParserLimits(verbose_errors=False)
 
 
 @dataclass(frozen=True)
-class MlxGuide:
-    """A compiled guide, made of `constraint`. Each turn goes with its own copy of the `matcher`."""
+class MlxConstraint:
+    """A compiled constraint, made of `constraint`. Each turn goes with its own copy of the `matcher`."""
 
     matcher: LLMatcher
-    constraint: Constraint
+    constraint: Grammar
 
     @property
     def shape(self) -> Shape:
@@ -48,36 +48,36 @@ class MlxGuide:
         return self.constraint.shape
 
 
-class GuideCompiler:
-    """Makes guides for one tokenizer, a `TokenizerWrapper` of `mlx_lm`. Any thread."""
+class ConstraintCompiler:
+    """Makes constraints for one tokenizer, a `TokenizerWrapper` of `mlx_lm`. Any thread."""
 
-    def __init__(self, tokenizer: Any, dialect: Dialect) -> None:
+    def __init__(self, tokenizer: Any, chat_format: ChatFormat) -> None:
         # Taken now: the tokenizer must not be used by two threads at once.
         self._definition: str = tokenizer.backend_tokenizer.to_str()
-        self._ends = sorted(dialect.ends)
-        ids = dialect.default_call_ids
+        self._ends = sorted(chat_format.ends)
+        ids = chat_format.default_call_ids
         # By number: written as a text, a token of the vocabulary would be no token in a grammar.
         self._markers = tuple(f"<[{marker}]>" for marker in ids) if len(ids) == 2 else None
         self._made: LLTokenizer | None = None
         self._door = Lock()
 
-    def compile(self, guide: Guide) -> MlxGuide:
-        """Make a guide ready; see `InferenceEngine.compile`.
+    def compile(self, constraint: Constraint) -> MlxConstraint:
+        """Make a constraint ready; see `InferenceEngine.compile`.
 
         Raises:
             InvalidRequestError: a schema breaks a limit, is invalid, or says what cannot be followed.
         """
-        checked(guide)
+        checked(constraint)
         shape: Shape
-        if isinstance(guide, CallGuide):
-            shape, grammar = "calls", self._calls(guide)
-        elif guide.tools:
-            shape, grammar = "json or calls", self._json_or_calls(guide)
+        if isinstance(constraint, CallConstraint):
+            shape, grammar = "calls", self._calls(constraint)
+        elif constraint.tools:
+            shape, grammar = "json or calls", self._json_or_calls(constraint)
         else:
-            shape, grammar = "json", self._json(_schema(guide))
-        return self.build(Constraint(grammar, shape))
+            shape, grammar = "json", self._json(_schema(constraint))
+        return self.build(Grammar(grammar, shape))
 
-    def build(self, constraint: Constraint) -> MlxGuide:
+    def build(self, constraint: Grammar) -> MlxConstraint:
         """Make a constraint ready that another process has compiled for the same tokenizer.
 
         Raises:
@@ -86,23 +86,23 @@ class GuideCompiler:
         matcher = LLMatcher(self._tokenizer(), constraint.grammar, limits=_LIMITS, log_level=0)
         if matcher.is_error():
             raise InvalidRequestError(f"The schema cannot be followed: {_first_line(matcher.get_error())}")
-        return MlxGuide(matcher, constraint)
+        return MlxConstraint(matcher, constraint)
 
     def _json(self, schema: Json) -> str:
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_STYLE | _STRICT)  # type: ignore[arg-type]
         self._validate(grammar, "The JSON schema cannot be followed")
         return grammar
 
-    def _calls(self, guide: CallGuide) -> str:
-        self._validate_tools(guide.tools)
-        return self._lark(["start: calls", *_call_grammar(guide, self._markers)])
+    def _calls(self, constraint: CallConstraint) -> str:
+        self._validate_tools(constraint.tools)
+        return self._lark(["start: calls", *_call_grammar(constraint, self._markers)])
 
-    def _json_or_calls(self, guide: JsonGuide) -> str:
-        self._json(_schema(guide))
-        self._validate_tools(guide.tools)
-        answer = json.dumps({**_schema(guide), "x-guidance": _STYLE | _STRICT})
+    def _json_or_calls(self, constraint: JsonConstraint) -> str:
+        self._json(_schema(constraint))
+        self._validate_tools(constraint.tools)
+        answer = json.dumps({**_schema(constraint), "x-guidance": _STYLE | _STRICT})
         markers = self._markers or tuple(json.dumps(marker) for marker in DEFAULT_CALL)
-        calls = _call_grammar(CallGuide(guide.tools, guide.many), markers)
+        calls = _call_grammar(CallConstraint(constraint.tools, constraint.many), markers)
         return self._lark(["start: answer | calls", f"answer: %json {answer}", *calls])
 
     def _validate_tools(self, tools: Sequence[Tool]) -> None:
@@ -121,7 +121,7 @@ class GuideCompiler:
             raise InvalidRequestError(f"{complaint}: {_first_line(found[0])}")
 
     def _tokenizer(self) -> LLTokenizer:
-        # A third of a second for a big vocabulary, and most turns have no guide.
+        # A third of a second for a big vocabulary, and most turns have no constraint.
         with self._door:
             if self._made is None:
                 self._made = LLTokenizer(_without_spellings(self._definition), eos_token=self._ends)
@@ -154,8 +154,8 @@ def _first_line(message: str) -> str:
     return message.strip().partition("\n")[0].rstrip(".:") + "."
 
 
-def _schema(guide: JsonGuide) -> Json:
-    return {"type": "object"} if guide.schema is None else guide.schema
+def _schema(constraint: JsonConstraint) -> Json:
+    return {"type": "object"} if constraint.schema is None else constraint.schema
 
 
 def _arguments(tool: Tool) -> Json:
@@ -173,25 +173,25 @@ def _arguments(tool: Tool) -> Json:
     return {**schema, "x-guidance": _STYLE | _LENIENT}
 
 
-def _call_grammar(guide: CallGuide, markers: Sequence[str] | None) -> Iterator[str]:
+def _call_grammar(constraint: CallConstraint, markers: Sequence[str] | None) -> Iterator[str]:
     """The rules of `calls` in a Lark grammar. A schema has its own rule, so that its `$ref`s stay its own."""
     more = f"{{0,{MOST_CALLS - 1}}}"
     if markers is not None:
-        yield "calls: one" + (f' ("\\n" one){more}' if guide.many else "")
+        yield "calls: one" + (f' ("\\n" one){more}' if constraint.many else "")
         yield f'one: {markers[0]} "\\n" call "\\n" {markers[1]}'
     else:
-        yield "calls: " + (f'"[" call (", " call){more} "]"' if guide.many else "call")
-    yield "call: " + " | ".join(f"call_{number}" for number, _ in enumerate(guide.tools))
-    for number, tool in enumerate(guide.tools):
+        yield "calls: " + (f'"[" call (", " call){more} "]"' if constraint.many else "call")
+    yield "call: " + " | ".join(f"call_{number}" for number, _ in enumerate(constraint.tools))
+    for number, tool in enumerate(constraint.tools):
         opening = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": '
         yield f'call_{number}: {json.dumps(opening, ensure_ascii=False)} arguments_{number} "}}"'
         yield f"arguments_{number}: %json {json.dumps(_arguments(tool))}"
 
 
-class GuidedLogits:
+class ConstrainedLogits:
     """A logits processor for one turn: leaves only the tokens by which its answer can go on.
 
-    A guide that breaks must not break the batch: then `failure` says how, and every token is left.
+    A constraint that breaks must not break the batch: then `failure` says how, and every token is left.
 
     Args:
         prompt_tokens: length of the prompt, which the grammar does not see.
@@ -200,14 +200,14 @@ class GuidedLogits:
     """
 
     def __init__(
-        self, guide: MlxGuide, dialect: Dialect, *, prompt_tokens: int, thinking: Any = None
+        self, constraint: MlxConstraint, chat_format: ChatFormat, *, prompt_tokens: int, thinking: Any = None
     ) -> None:
         self.failure: Exception | None = None
-        self._matcher = guide.matcher.deep_copy()
-        self._ends = mx.array(sorted(dialect.ends))
+        self._matcher = constraint.matcher.deep_copy()
+        self._ends = mx.array(sorted(chat_format.ends))
         self._read_tokens = prompt_tokens
         self._thinking = thinking
-        self._think_end = dialect.think_end or ""
+        self._think_end = chat_format.think_end or ""
         self._thoughts = MarkerScanner(MarkerSet([self._think_end]))
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
@@ -226,7 +226,7 @@ class GuidedLogits:
         if self._thinking is not None:
             self._think(token)
         elif not self._matcher.is_stopped() and not self._matcher.consume_token(token):
-            raise RuntimeError(f"the guide was lost: {self._matcher.get_error()}")
+            raise RuntimeError(f"the constraint was lost: {self._matcher.get_error()}")
 
     def _think(self, token: int) -> None:
         # By its text, as the thinking is told from the answer elsewhere.

@@ -1,4 +1,4 @@
-"""Constrained decoding: even a model that knows nothing says what the guide wants."""
+"""Constrained decoding: even a model that knows nothing says what the constraint wants."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,12 +10,19 @@ import pytest
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
 from tests.adapters.mlx.forcing import Mouth, mouth
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
-from turnlog.adapters.mlx import guide as guides
+from turnlog.adapters.mlx import constraints
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.model import load
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, CompiledGuide, End, EngineFailed, JsonGuide, ReasoningChunk
+from turnlog.domain.ports import (
+    CallConstraint,
+    CompiledConstraint,
+    End,
+    EngineFailed,
+    JsonConstraint,
+    ReasoningChunk,
+)
 from turnlog.domain.tools import CUSTOM_PARAMETERS, Json, Tool
 
 POINT: Json = {
@@ -62,11 +69,18 @@ def is_tree(found: Any) -> bool:
 
 
 def guided(
-    engine: MlxEngine, guide: CompiledGuide, *, sampling: Any = SEEDED, budget: int = 200, **other: Any
+    engine: MlxEngine,
+    constraint: CompiledConstraint,
+    *,
+    sampling: Any = SEEDED,
+    budget: int = 200,
+    **other: Any,
 ) -> End:
-    """A turn under a guide, alone."""
+    """A turn under a constraint, alone."""
     prompt = engine.render(HELLO)
-    return answer(engine, submission(prompt, sampling=sampling, budget=budget, guide=guide, **other))
+    return answer(
+        engine, submission(prompt, sampling=sampling, budget=budget, constraint=constraint, **other)
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,14 +98,14 @@ def test_an_answer_is_json_of_its_schema(
     engine: MlxEngine, schema: Json, fits: Callable[[Any], bool], sampling: Any
 ) -> None:
     """F1, F2, F3: bare JSON, with nothing around it."""
-    end = guided(engine, engine.compile(JsonGuide(schema)), sampling=sampling)
+    end = guided(engine, engine.compile(JsonConstraint(schema)), sampling=sampling)
 
     assert fits(json.loads(end.text))
     assert (end.finish_reason, end.tool_calls) == ("stop", ())
 
 
 def test_without_a_schema_an_answer_is_an_object_as_far_as_it_goes(engine: MlxEngine) -> None:
-    end = guided(engine, engine.compile(JsonGuide(None)), budget=30)
+    end = guided(engine, engine.compile(JsonConstraint(None)), budget=30)
 
     assert end.text.startswith("{")
     assert end.finish_reason in ("length", "stop")
@@ -102,19 +116,21 @@ def test_an_empty_schema_is_for_any_json_and_no_schema_for_objects(
 ) -> None:
     seven = load(tiny_folder).tokenizer.convert_tokens_to_ids("7")
 
-    anything, an_object = engine.compile(JsonGuide({})), engine.compile(JsonGuide(None))
+    anything, an_object = engine.compile(JsonConstraint({})), engine.compile(JsonConstraint(None))
 
-    assert isinstance(anything, guides.MlxGuide)
-    assert isinstance(an_object, guides.MlxGuide)
-    assert [guide.matcher.deep_copy().validate_tokens([seven]) for guide in (anything, an_object)] == [1, 0]
+    assert isinstance(anything, constraints.MlxConstraint)
+    assert isinstance(an_object, constraints.MlxConstraint)
+    assert [
+        constraint.matcher.deep_copy().validate_tokens([seven]) for constraint in (anything, an_object)
+    ] == [1, 0]
 
 
 def test_a_guide_serves_any_number_of_turns_beside_turns_without_one(engine: MlxEngine) -> None:
     prompt = engine.render(HELLO)
-    guide = engine.compile(JsonGuide(POINT))
+    constraint = engine.compile(JsonConstraint(POINT))
     free = submission(prompt, turn_id="free", sampling=SEEDED, budget=60)
     under_guide = [
-        submission(prompt, turn_id=f"guided {seed}", sampling=SEEDED, budget=200, guide=guide)
+        submission(prompt, turn_id=f"guided {seed}", sampling=SEEDED, budget=200, constraint=constraint)
         for seed in range(2)
     ]
     alone = [answer(engine, asked) for asked in (free, under_guide[0])]
@@ -129,10 +145,10 @@ def test_a_guide_serves_any_number_of_turns_beside_turns_without_one(engine: Mlx
 
 
 def test_a_guided_turn_reads_only_what_is_new(engine: MlxEngine) -> None:
-    guide = engine.compile(JsonGuide(POINT))
-    cold = guided(engine, guide)
+    constraint = engine.compile(JsonConstraint(POINT))
+    cold = guided(engine, constraint)
 
-    warm = guided(engine, guide, warm=cold.cache)
+    warm = guided(engine, constraint, warm=cold.cache)
 
     assert warm.cached_tokens == warm.prompt_tokens - 1
     assert warm.output_ids == cold.output_ids
@@ -141,12 +157,13 @@ def test_a_guided_turn_reads_only_what_is_new(engine: MlxEngine) -> None:
 @pytest.mark.parametrize("many", [True, False])
 def test_a_forced_turn_is_calls_and_nothing_else(engine: MlxEngine, many: bool) -> None:
     """D-08, R-174: `required`, or a tool by its name."""
-    guide = engine.compile(CallGuide((MOVE, TURN), many=many))
+    constraint = engine.compile(CallConstraint((MOVE, TURN), many=many))
     turn = Turn()
     prompt = engine.render(HELLO, tools=[MOVE, TURN])
 
     engine.submit(
-        submission(prompt, sampling=SEEDED, budget=250, guide=guide, tools=(MOVE, TURN)), turn.deliver
+        submission(prompt, sampling=SEEDED, budget=250, constraint=constraint, tools=(MOVE, TURN)),
+        turn.deliver,
     )
 
     chunks, end = turn.wait()
@@ -162,7 +179,7 @@ def test_a_forced_turn_is_calls_and_nothing_else(engine: MlxEngine, many: bool) 
 
 
 def test_a_forced_call_that_the_budget_cuts_off_is_none(engine: MlxEngine) -> None:
-    end = guided(engine, engine.compile(CallGuide((MOVE,), many=False)), budget=12, tools=(MOVE,))
+    end = guided(engine, engine.compile(CallConstraint((MOVE,), many=False)), budget=12, tools=(MOVE,))
 
     [call] = end.tool_calls
     assert (call.status, end.text, end.finish_reason) == ("invalid_json", "", "length")
@@ -189,7 +206,7 @@ def test_what_a_tool_takes_is_an_object_as_its_schema_says(
     """A2, A13; a keyword that cannot be followed is the tool's own to check."""
     tool = Tool('say "ä"', "function", "say", parameters=parameters)
 
-    end = guided(engine, engine.compile(CallGuide((tool,), many=False)), sampling=GREEDY, budget=400)
+    end = guided(engine, engine.compile(CallConstraint((tool,), many=False)), sampling=GREEDY, budget=400)
 
     [call] = end.tool_calls
     if end.finish_reason == "tool_calls":
@@ -215,7 +232,7 @@ def test_what_a_tool_takes_is_an_object_as_its_schema_says(
 )
 def test_a_schema_that_cannot_be_followed_is_refused(engine: MlxEngine, schema: Json, complaint: str) -> None:
     with pytest.raises(InvalidRequestError, match=rf"^The JSON schema .*{complaint}"):
-        engine.compile(JsonGuide(schema))
+        engine.compile(JsonConstraint(schema))
 
 
 def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> None:
@@ -224,14 +241,14 @@ def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> No
     with pytest.raises(
         InvalidRequestError, match="of the tool 'broken' cannot be followed: Invalid type: foo"
     ):
-        engine.compile(CallGuide((MOVE, broken), many=True))
+        engine.compile(CallConstraint((MOVE, broken), many=True))
 
 
 def test_a_schema_has_no_say_in_how_it_is_followed(engine: MlxEngine) -> None:
     schema = {**POINT, "x-guidance": {"whitespace_flexible": True, "lenient": True}, "not": {}}
 
     with pytest.raises(InvalidRequestError, match="Unimplemented"):
-        engine.compile(JsonGuide(schema))
+        engine.compile(JsonConstraint(schema))
 
 
 def test_a_guide_that_breaks_fails_its_own_turn_only(
@@ -241,12 +258,12 @@ def test_a_guide_that_breaks_fails_its_own_turn_only(
         raise RuntimeError("lost")
 
     prompt = engine.render(HELLO)
-    guide = engine.compile(JsonGuide(POINT))
-    monkeypatch.setattr(guides.GuidedLogits, "_read", break_down)
+    constraint = engine.compile(JsonConstraint(POINT))
+    monkeypatch.setattr(constraints.ConstrainedLogits, "_read", break_down)
     free, broken = Turn(), Turn()
 
     engine.submit(submission(prompt, turn_id="free"), free.deliver)
-    engine.submit(submission(prompt, turn_id="broken", guide=guide), broken.deliver)
+    engine.submit(submission(prompt, turn_id="broken", constraint=constraint), broken.deliver)
 
     assert broken.wait()[1] == EngineFailed("RuntimeError: lost")
     assert free.end().finish_reason == "length"
@@ -265,9 +282,11 @@ def speaker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mouth]:
 def test_an_answer_held_to_a_format_may_be_a_call_instead(speaker: Mouth, beginning: str) -> None:
     """F3, T2-33, D-08: both promises are kept, whichever way the model begins."""
     engine = speaker.engine
-    either = engine.compile(JsonGuide(POINT, tools=(MOVE, TURN), many=False))
+    either = engine.compile(JsonConstraint(POINT, tools=(MOVE, TURN), many=False))
     prompt = engine.render(HELLO, tools=(MOVE, TURN))
-    asked = submission(prompt, sampling=speaker.says(beginning), budget=300, guide=either, tools=(MOVE, TURN))
+    asked = submission(
+        prompt, sampling=speaker.says(beginning), budget=300, constraint=either, tools=(MOVE, TURN)
+    )
 
     end = answer(engine, asked)
 
@@ -294,14 +313,18 @@ def test_the_thinking_may_be_ended_letter_by_letter(thinker: Mouth) -> None:
 
     end = answer(
         thinker.engine,
-        submission(prompt, sampling=sampling, budget=200, guide=thinker.engine.compile(JsonGuide(POINT))),
+        submission(
+            prompt, sampling=sampling, budget=200, constraint=thinker.engine.compile(JsonConstraint(POINT))
+        ),
     )
 
     assert is_point(json.loads(end.text))
 
 
-@pytest.mark.parametrize("guide", [JsonGuide(POINT), CallGuide((MOVE,), many=False)])
-def test_a_guide_comes_in_when_the_thinking_has_ended(thinker: Mouth, guide: JsonGuide | CallGuide) -> None:
+@pytest.mark.parametrize("constraint", [JsonConstraint(POINT), CallConstraint((MOVE,), many=False)])
+def test_a_guide_comes_in_when_the_thinking_has_ended(
+    thinker: Mouth, constraint: JsonConstraint | CallConstraint
+) -> None:
     engine = thinker.engine
     prompt = engine.render([Message("user", "Where?")], tools=[MOVE])
     opened = thinker.opens(prompt)
@@ -309,7 +332,9 @@ def test_a_guide_comes_in_when_the_thinking_has_ended(thinker: Mouth, guide: Jso
     turn = Turn()
 
     engine.submit(
-        submission(prompt, sampling=sampling, budget=200, guide=engine.compile(guide), tools=(MOVE,)),
+        submission(
+            prompt, sampling=sampling, budget=200, constraint=engine.compile(constraint), tools=(MOVE,)
+        ),
         turn.deliver,
     )
 

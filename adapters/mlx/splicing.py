@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.chat_format import ChatFormat
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.tags import overlap
 from turnlog.domain.tokens import TokenIds
@@ -25,11 +25,11 @@ class Rendered(Protocol):
     def __call__(self, conversation: Sequence[Json], *, asks: bool = True) -> str: ...
 
 
-class Splicer:
+class PromptSplicer:
     """Puts recorded answers into the prompts of one model. Any thread."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, chat_format: ChatFormat) -> None:
+        self._chat_format = chat_format
 
     def pieces(
         self, conversation: Sequence[Json], recorded: Mapping[int, TokenIds], rendered: Rendered
@@ -59,13 +59,13 @@ class Splicer:
 
     def _said(self, ids: TokenIds) -> TokenIds:
         # The template writes the end of the message itself.
-        return ids[:-1] if ids and ids[-1] in self._dialect.ends else ids
+        return ids[:-1] if ids and ids[-1] in self._chat_format.ends else ids
 
     def _is_whole(self, message: Json, said: TokenIds) -> bool:
         """Whether the ids say neither more nor less than the message; a thought cut off does."""
-        ended = self._dialect.ends_thinking(said)
+        ended = self._chat_format.ends_thinking(said)
         thought = "reasoning" in message
-        return bool(said) and ended == thought and not self._dialect.leaves_thinking_open(said)
+        return bool(said) and ended == thought and not self._chat_format.leaves_thinking_open(said)
 
     def _texts(
         self, places: "_Places", said: Mapping[int, TokenIds], rendered: Rendered
@@ -76,13 +76,13 @@ class Splicer:
         shows_thought = places.with_thoughts_shown(rendered)
         shows_calls = places.with_calls_apart(rendered, texts)
         openings = {index: "" for index in places.order if index in shows_thought & shows_calls}
-        unopened = [index for index in openings if self._dialect.ends_thinking_of_prompt(said[index])]
+        unopened = [index for index in openings if self._chat_format.ends_thinking_of_prompt(said[index])]
         if unopened:
             ask = bare.removeprefix(rendered(places.bare, asks=False))
             for index in unopened:
                 before = texts[places.order.index(index)]
                 opening = ask[overlap(before, ask) :]
-                if opening != ask and self._dialect.opens_thinking(opening):
+                if opening != ask and self._chat_format.opens_thinking(opening):
                     openings[index] = opening
                 else:
                     del openings[index]

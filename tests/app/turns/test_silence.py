@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock import VirtualLoop
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 
 
 class Given:
-    """A patience of 10 seconds that says at which second it ran out."""
+    """A silence of 10 seconds that says at which second it ran out."""
 
     def __init__(self, limit_s: float | None = 10.0) -> None:
         self.loop = VirtualLoop()
         self.ran_out_s: list[float] = []
-        self.patience = self._on_the_loop(limit_s)
+        self.silence = self._on_the_loop(limit_s)
 
-    def at(self, second: float) -> Patience:
-        """The patience at this second, when all that was to happen before has happened."""
+    def at(self, second: float) -> SilenceTimeout:
+        """The silence at this second, when all that was to happen before has happened."""
         self.loop.run_for(second - self.loop.time())
-        return self.patience
+        return self.silence
 
-    def _on_the_loop(self, limit_s: float | None) -> Patience:
-        async def begin() -> Patience:
-            return Patience(limit_s, lambda: self.ran_out_s.append(self.loop.time()))
+    def _on_the_loop(self, limit_s: float | None) -> SilenceTimeout:
+        async def begin() -> SilenceTimeout:
+            return SilenceTimeout(limit_s, lambda: self.ran_out_s.append(self.loop.time()))
 
         return self.loop.run_until_complete(begin())
 

@@ -7,31 +7,31 @@ could still become a marker or a stop text, and white space that may turn out to
 from collections.abc import Callable, Sequence
 
 from turnlog.adapters.engine_process.messages import Shape
-from turnlog.adapters.mlx.dialect import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
+from turnlog.adapters.mlx.chat_format import ANSWER, CALL, DEFAULT_CALL, THINKING, Marker, Markers
 from turnlog.domain.items import Logprob
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
 
-# What a text is, beside the states of a dialect: JSON, calls, either as long as nothing was said, or nothing.
-_GUIDED = "guided"
+# What a text is, beside the states of a chat format: JSON, calls, either while it is empty, or nothing.
+_CONSTRAINED = "guided"
 _FORCED = "forced"
 _OPEN = "open"
 _STOPPED = "stopped"
 
-_HOMES: dict[Shape, str] = {"free": ANSWER, "json": _GUIDED, "calls": _FORCED, "json or calls": _OPEN}
+_HOMES: dict[Shape, str] = {"free": ANSWER, "json": _CONSTRAINED, "calls": _FORCED, "json or calls": _OPEN}
 
 Parse = Callable[[str], tuple[EngineCall, ...]]
 """Reads calls out of a text. What is none comes back as one call whose status is not "ok"."""
 
 
-class Speech:
+class OutputParser:
     """The text of one turn. `text`, `thought` and `calls` are whole after `end`.
 
     From the first call on nothing more is shown, but all of it is kept: whatever cannot be read as a call
     is part of `text`, markers included, so that nothing the model said is lost.
 
     Args:
-        markers: how the model marks what its text is (`Dialect.markers`).
+        markers: how the model marks what its text is (`ChatFormat.markers`).
         begins_with: what its first text is.
         stop: texts that end the answer. They count in the answer only, not in thinking or calls.
         parse: reads calls; None if there are no tools, then their markers are text like any other.
@@ -167,7 +167,7 @@ class Speech:
         if self._state == _OPEN and text.strip():
             # Text held back has other markers now.
             self._unread = self._scanner.flush()
-            self._state = _GUIDED
+            self._state = _CONSTRAINED
         if self._called:
             return
         text = self._gap + text
@@ -222,7 +222,7 @@ def _ways(markers: Markers, stop: Sequence[str], home: str, *, calls: bool) -> d
             if then != CALL
         ]
         opening = {**stops, DEFAULT_CALL[0]: _FORCED}
-        return {THINKING: _first_wins(thinking), _GUIDED: stops, _FORCED: {}, _OPEN: opening}
+        return {THINKING: _first_wins(thinking), _CONSTRAINED: stops, _FORCED: {}, _OPEN: opening}
     ways = {
         state: _first_wins([way for way in found if calls or way[1] != CALL])
         for state, found in markers.items()

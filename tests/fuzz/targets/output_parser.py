@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 from tests.fuzz.pieces import cut, text_of
 from turnlog.adapters.engine_process.messages import Shape
-from turnlog.adapters.mlx.dialect import ANSWER, CALL, THINKING, Markers
-from turnlog.adapters.mlx.speech import Speech
+from turnlog.adapters.mlx.chat_format import ANSWER, CALL, THINKING, Markers
+from turnlog.adapters.mlx.output_parser import OutputParser
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.domain.ports import ReasoningChunk, TextChunk
 
@@ -30,16 +30,16 @@ def one(given: bytes) -> None:
     begins_with = THINKING if kind & 8 else ANSWER
 
     def said(pieces: list[str]) -> tuple[object, ...]:
-        parse = _read if shape == "free" else partial(read_forced, dialect=_DIALECT)  # type: ignore[arg-type]
-        speech = Speech(MARKERS, begins_with=begins_with, stop=stop, parse=parse, shape=shape)
+        parse = _read if shape == "free" else partial(read_forced, chat_format=_DIALECT)  # type: ignore[arg-type]
+        parser = OutputParser(MARKERS, begins_with=begins_with, stop=stop, parse=parse, shape=shape)
         chunks = []
         for piece in pieces:
-            if not speech.stopped:
-                chunks += speech.receive(piece)
-        chunks += speech.end()
+            if not parser.stopped:
+                chunks += parser.receive(piece)
+        chunks += parser.end()
         shown = "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk))
         thought = "".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningChunk))
         assert all(chunk.text for chunk in chunks)
-        return shown, thought, speech.text, speech.thought, speech.calls, speech.stopped
+        return shown, thought, parser.text, parser.thought, parser.calls, parser.stopped
 
     assert said(cut(text, cuts)) == said([text])

@@ -26,7 +26,7 @@ _PREFLIGHT_AGE_S = b"600"
 _LEAVING = "turnlog.leaving"
 
 
-class FrontDoor:
+class SecurityMiddleware:
     """An ASGI application that lets requests through to `app`.
 
     Args:
@@ -103,7 +103,10 @@ class FrontDoor:
         if origin in self._allowed.origins:
             headers += [
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-expose-headers", b"retry-after, x-response-id, x-request-id"),
+                (
+                    b"access-control-expose-headers",
+                    b"retry-after, x-response-id, x-request-id, idempotent-replayed",
+                ),
             ]
 
         async def sharing(message: Message) -> None:

@@ -8,7 +8,7 @@ from turnlog.domain.tokens import TokenIds
 ANSWER = "normal"
 THINKING = "reasoning"
 CALL = "tool"
-"""What a text is: the states of `mlx_lm`. A dialect may have more; what is said in those is answer, too."""
+"""What a text is: the states of `mlx_lm`. A chat format may have more; their text is part of the answer."""
 
 Marker = tuple[str, str]
 """A text that is no part of the answer, and what the text after it is."""
@@ -20,7 +20,7 @@ DEFAULT_CALL = ("<tool_call>", "</tool_call>")
 """What a call stands between where a model has no format of its own."""
 
 
-class Dialect:
+class ChatFormat:
     """What is to be known of one tokenizer, a `TokenizerWrapper` of `mlx_lm`; nothing of it changes."""
 
     def __init__(self, tokenizer: Any) -> None:

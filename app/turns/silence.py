@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 
-class Patience:
+class SilenceTimeout:
     """Calls `run_out` once `limit_s` seconds have passed without a `renew`. Event loop only.
 
-    A stream renews its patience with every token, so a renewal sets no timer: the one that is set finds out
-    when it fires how long it has to wait yet. None for `limit_s` is patience without end.
+    A stream renews its silence with every token, so a renewal sets no timer: the one that is set finds out
+    when it fires how long it has to wait yet. None for `limit_s` is silence without end.
     """
 
     def __init__(self, limit_s: float | None, run_out: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.adapters.mlx.dialect import ANSWER, THINKING, Dialect
+from turnlog.adapters.mlx.chat_format import ANSWER, THINKING, ChatFormat
 from turnlog.adapters.mlx.model import load
 
 
@@ -30,11 +30,14 @@ def test_a_prompt_says_whether_the_model_thinks_first(tokenizer: Any, prompt: st
     """By its last message: a thought that an earlier one left open is over."""
     ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
 
-    assert Dialect(tokenizer).begins_with(ids) == begins_with
+    assert ChatFormat(tokenizer).begins_with(ids) == begins_with
 
 
 def test_a_model_without_a_format_for_calls_gets_the_usual_one(tokenizer: Any) -> None:
-    dialect = Dialect(tokenizer)
+    chat_format = ChatFormat(tokenizer)
 
-    assert (dialect.call_start, dialect.call_end) == ("<tool_call>", "</tool_call>")
-    assert [tokenizer.decode([id_]) for id_ in dialect.default_call_ids] == ["<tool_call>", "</tool_call>"]
+    assert (chat_format.call_start, chat_format.call_end) == ("<tool_call>", "</tool_call>")
+    assert [tokenizer.decode([id_]) for id_ in chat_format.default_call_ids] == [
+        "<tool_call>",
+        "</tool_call>",
+    ]
