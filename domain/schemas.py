@@ -28,7 +28,7 @@ def checked(constraint: Constraint) -> Constraint:
             _check(constraint.schema, "The JSON schema")
         return constraint
     if not constraint.tools:
-        raise InvalidRequestError("A call is asked for, but there is no tool to call.")
+        raise InvalidRequestError("A tool call is required, but there is no tool to call.")
     for tool in constraint.tools:
         if tool.parameters is not None:
             _check(tool.parameters, f"The parameters schema of the tool '{tool.name}'")

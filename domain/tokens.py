@@ -85,5 +85,5 @@ def rebuild_prompt(record: PromptRecord, base_ids: TokenIds = ()) -> TokenIds:
     """
     prompt = base_ids[: record.shared] + unpack(record.suffix)
     if digest(prompt) != record.digest:
-        raise ValueError(f"the prompt rebuilt on {record.base} is not the one that was recorded")
+        raise ValueError(f"the prompt rebuilt from {record.base} differs from the recorded one")
     return prompt

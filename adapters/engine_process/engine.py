@@ -237,10 +237,10 @@ class ProcessEngine:
             pass
         except Exception:
             # A message that cannot be read: nothing that follows could be trusted.
-            _log.exception("[models] the engine process %d speaks another language", self._process.pid)
-            self.abort("it said what cannot be understood")
+            _log.exception("[models] the engine process %d sent an invalid message", self._process.pid)
+            self.abort("it sent an invalid message")
         how = self._process.wait()
-        self._refuse_turns(EngineCrashed(f"The engine's process ended: {self._abort_reason or how}."))
+        self._refuse_turns(EngineCrashed(f"The engine process ended: {self._abort_reason or how}."))
 
     def _crash(self, turns: list[_Turn]) -> Crash:
         lone = tokens.digest(turns[0].prompt) if len(turns) == 1 else None
@@ -263,7 +263,7 @@ class ProcessEngine:
             case Logged(level=level, line=line):
                 _log.log(level, "[models] the engine process %d: %s", self._process.pid, line)
             case _:
-                raise ValueError(f"{message} comes before a model is loaded")
+                raise ValueError(f"{message} before a model is loaded")
 
     def _hand_over(self, output: Output) -> None:
         if isinstance(output, Said | Thought):

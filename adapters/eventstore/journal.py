@@ -154,10 +154,12 @@ class SqliteEventJournal:
         with self._changed:
             left = list(self._queue)
         if left:
-            log.error("[store] closed with %d writes that have not settled", len(left))
+            log.error("[store] closed with %d unsettled writes", len(left))
         for task in left:
             if self._leaves(task):
-                task.done.set_exception(StorageError("The event store was closed before it took the events."))
+                task.done.set_exception(
+                    StorageError("The event store was closed before the events were written.")
+                )
         # A writer that hangs in the store still uses the connection; the process takes both with it.
         if not self._writer.is_alive():
             self._recorder.datastore.close()
@@ -262,7 +264,7 @@ class SqliteEventJournal:
             _GaveUpError: the journal was closed and nobody waits any more.
         """
         if not self._unsettled:
-            log.warning("[store] a write has not settled and is tried again: %s", error)
+            log.warning("[store] retrying an unsettled write: %s", error)
             self._unsettled = True
         if self._give_up.wait(RETRY_PAUSE_S):
             raise _GaveUpError

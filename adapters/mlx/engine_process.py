@@ -167,7 +167,7 @@ class EngineServer:
             case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():
-                raise AssertionError(f"an engine in this process does not say {output}")
+                raise AssertionError(f"unexpected engine output {output}")
 
     def _noted(self, cache: CacheHandle | None) -> CacheNote | None:
         if cache is None:

@@ -54,7 +54,7 @@ class PromptRenderer:
             conversation = escape.over(conversation_of(messages))
             offered = escape.over(functions(tools))
         except RecursionError as error:
-            raise InvalidRequestError("Something in this conversation is nested too deeply.") from error
+            raise InvalidRequestError("The conversation is nested too deeply.") from error
         fitted = self._template.fitted(conversation, offered, effort=effort)
         pieces = self._splicer.pieces(conversation, recorded or {}, fitted)
         ids = tuple(id_ for piece in pieces for id_ in self._ids(piece, escape))

@@ -138,7 +138,7 @@ def read_script(path: Path) -> Script:
     try:
         written = path.read_bytes()
     except OSError as error:
-        raise EngineError(f"{path}: this script cannot be read: {error.strerror}") from error
+        raise EngineError(f"{path}: the script cannot be read: {error.strerror}") from error
     return parse_script(written, str(path))
 
 

@@ -35,8 +35,8 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
     if ANY_SANDBOX in allowed.origins:
         log.warning(
-            "TURNLOG_ALLOWED_ORIGINS has 'null': any file and any sandboxed frame in a browser may talk to "
-            "this server and read the answers, whoever wrote it."
+            "TURNLOG_ALLOWED_ORIGINS has 'null': any local file and any sandboxed frame in a browser can use "
+            "this server and read its answers."
         )
     limits = RequestLimits(
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}

@@ -31,7 +31,7 @@ HttpRequest = Request[None, None, State]
 async def replay_response(
     response_id: str, request: HttpRequest, service: Service, caller: Caller
 ) -> Response[Any]:
-    """Replay a turn that is over; a re-run is answered like `POST /v1/responses`."""
+    """Replay a finished turn; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
     _refuse_what_does_not_go_together(body)
     story = await service.retrieval.original(response_id, caller)
@@ -60,9 +60,9 @@ def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
         changed = {"model": body.model, "set": body.set, "seed": body.seed == "new"}
         for name, given in changed.items():
             if given:
-                raise InvalidRequestError(f"A {body.kind} changes nothing; leave out '{name}'.", param=name)
+                raise InvalidRequestError(f"'{name}' cannot be used with the kind '{body.kind}'.", param=name)
     if body.kind == "check" and body.stream:
-        raise InvalidRequestError("A check is answered when it is done; leave out 'stream'.", param="stream")
+        raise InvalidRequestError("'stream' cannot be used with the kind 'check'.", param="stream")
 
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:

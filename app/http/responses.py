@@ -124,7 +124,7 @@ def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed 
     """
     cached_tokens = ended.usage.cached_tokens if ended else None
     is_fresh = cache_class == "prefix_hit" and (ended is None or cached_tokens == 0)
-    headers: dict[str, str] = {"X-CacheLookup-Cache": "fresh" if is_fresh else cache_class}
+    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else cache_class}
     if cached_tokens:
         headers["X-Cached-Tokens"] = str(cached_tokens)
     return headers

@@ -105,4 +105,4 @@ class IdleSweeper:
         try:
             self._drain()
         except Exception:
-            log.exception("[responses] the engine's free memory could not be given back")
+            log.exception("[responses] could not release the engine's free memory")

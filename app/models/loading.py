@@ -170,8 +170,8 @@ class Loading:
                 return await acquired(partial(self._memory.ask, "weights", count_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
-                f"There was no memory for the model of '{model}' within {self._wait_s:g} s: it takes about "
-                f"{count_bytes:,} bytes and {max(0, self._memory.free_bytes):,.0f} are free. Retry later."
+                f"No memory became free for the model '{model}' within {self._wait_s:g} s: it needs about "
+                f"{count_bytes:,} bytes, and {max(0, self._memory.free_bytes):,.0f} are free. Retry later."
             ) from None
         finally:
             if gate_pass:
@@ -192,7 +192,7 @@ class Loading:
         engine = await asyncio.to_thread(self._load_unless_closed, source)
         if self._engines.get(source) is not dead:
             await asyncio.to_thread(engine.close)
-            raise ModelUnavailableError("The model was unloaded while it was loaded again.")
+            raise ModelUnavailableError("The model was unloaded while it was being reloaded.")
         reservation = self._reservations.pop(dead)
         self._engines[source], self._reservations[engine] = engine, reservation
         reservation.resize(engine.info.weight_bytes)

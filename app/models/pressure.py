@@ -38,7 +38,7 @@ class Pressure:
         looks = self._told.get(engine, 0)
         self._told[engine] = looks + 1
         if looks == 0:
-            log.warning("[models] the engines hold %d bytes more than the memory budget", excess_bytes)
+            log.warning("[models] the engines exceed the memory budget by %d bytes", excess_bytes)
             engine.release_memory()
         elif looks >= LOOKS_TO_ACT:
             engine.abort(

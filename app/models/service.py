@@ -127,7 +127,7 @@ class Models:
             ModelNotFoundError: it is not declared, and there is no default.
         """
         if name not in self._declared and self._default is not None:
-            log.info("[models] a model that is not served was asked for; %s answers", self._default)
+            log.info("[models] request for an unknown model; using %s", self._default)
             return self._default
         self._require(name)
         return name
@@ -212,7 +212,7 @@ class Models:
                 return await acquired(partial(self.memory.ask, "running", kv_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
-                f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
+                f"No memory became free for this turn within {self._wait_s:g} s. Retry later."
             ) from None
 
     def check_prompt(self, lease: Lease, digest: str) -> None:

@@ -113,7 +113,7 @@ class Supervisor:
             "[models] the engine of %s crashed: %s%s",
             names,
             crash.reason,
-            f"; its process wrote last:\n{crash.last_words}" if crash.last_words else "",
+            f"; last output:\n{crash.last_words}" if crash.last_words else "",
         )
         self._on_crash(engine)
         crashes, now_ms = self._crashes[source], self._clock.now_ms()
@@ -135,12 +135,12 @@ class Supervisor:
                 pause_s = await self._load_again(binding, source)
                 if not self._loading.is_dead(binding.engine):
                     return
-            error = "The model was unloaded after its engine had crashed."
+            error = "The model was unloaded after its engine crashed."
         finally:
             self._outages.pop(binding).end(error)
 
     async def _load_again(self, binding: Binding, source: ModelSource) -> float | None:
-        """Put a new engine in slot of the dead one; the pause before the next try if that failed."""
+        """Put a new engine in place of the dead one; the pause before the next try if that failed."""
         try:
             engine = await self._loading.replace(source, binding.engine, min(binding.names))
         except (EngineError, ModelUnavailableError) as error:
@@ -154,7 +154,7 @@ class Supervisor:
         assert last
         error = (
             f"The engine of model '{name}' crashed {MOST_CRASHES} times within {WINDOW_S / 60:.0f} minutes, "
-            f"last because {last.reason}. It stays unloaded until an operator loads it."
+            f"most recently: {last.reason}. It stays unloaded until an operator loads it."
         )
         log.error("[models] %s", error)
         self._given_up[source] = error

@@ -51,7 +51,7 @@ class KeyPrints:
             del self._warned[next(iter(self._warned))]
         self._warned[seen] = None
         log.warning(
-            "[responses] a prompt_cache_key is not used: it is shorter than %d characters, or "
+            "[responses] ignoring a prompt_cache_key: it is shorter than %d characters, or "
             "TURNLOG_DISABLE_PROMPT_CACHE_KEY is 1",
             LEAST_KEY_LENGTH,
         )

@@ -119,7 +119,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
         StorageError: it cannot be opened.
     """
     if settings.in_memory:
-        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        log.warning("The log is in memory and will be lost when this server stops.")
         journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
     else:
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)

@@ -42,13 +42,13 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
     """
     sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress)
     if settings.default is not None and settings.default not in sources:
-        raise SettingsError(f"--default is '{settings.default}', but the models are {', '.join(sources)}")
+        raise SettingsError(f"--default is '{settings.default}'. Declared models: {', '.join(sources)}")
     budget_bytes = memory_budget_bytes(settings)
     for name, source in sources.items():
         if source.weight_bytes > budget_bytes:
             raise SettingsError(
-                f"the model '{name}' takes about {source.weight_bytes:,} bytes and the memory budget is "
-                f"{budget_bytes:,}; use a smaller model, or a larger TURNLOG_MEMORY_BYTES"
+                f"The model '{name}' needs about {source.weight_bytes:,} bytes, but the memory budget is "
+                f"{budget_bytes:,}. Use a smaller model, or raise TURNLOG_MEMORY_BYTES."
             )
     return sources
 
@@ -61,7 +61,9 @@ def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, M
     """
     found = parse_sampling(settings.sampling)
     for name in found.keys() - set(names):
-        raise SettingsError(f"--sampling names '{name}', which is not served; there are {', '.join(names)}")
+        raise SettingsError(
+            f"--sampling names the unknown model '{name}'. Declared models: {', '.join(names)}"
+        )
     if settings.engine == "mlx" and not settings.model:
         found[DEFAULT_MODEL] = found.get(DEFAULT_MODEL, ModelDefaults()).over(SMOLLM2_DEFAULTS)
     return found
@@ -77,12 +79,12 @@ def _scripts(settings: Settings) -> dict[str, ModelSource]:
     if settings.script is not None:
         files = {SCRIPTED_MODEL: settings.script} | files
     if not files:
-        raise SettingsError("--engine scripted plays files: give one by --script FILE, or --model NAME=FILE")
+        raise SettingsError("--engine scripted requires --script FILE or --model NAME=FILE")
     return {name: ScriptedSource(path) for name, path in files.items()}
 
 
 def _folders(settings: Settings, progress: Progress) -> dict[str, ModelSource]:
     if settings.script is not None:
-        raise SettingsError("--script is played by --engine scripted only")
+        raise SettingsError("--script requires --engine scripted")
     folders = parse_models(settings.model) or {DEFAULT_MODEL: pull_default_model(settings.cache, progress)}
     return {name: ProcessSource(folder, settings.cache) for name, folder in folders.items()}

@@ -175,7 +175,7 @@ class FinalWrite:
 
     def _passed_soft_limit(self) -> None:
         """Say so, and nothing else: a slow write may still land, and needs its instance id then (R-355)."""
-        log.warning("[responses] the write of %s is slow; it goes on", self._id)
+        log.warning("[responses] the write of %s is slow and still in progress", self._id)
 
     def _passed_hard_limit(self) -> None:
         """Take the write for wedged. In this order: marker, retire, release (R-356, R-075)."""

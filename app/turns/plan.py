@@ -208,5 +208,5 @@ def _read_and_written(chain: Chain) -> TokenIds:
     try:
         return token_log(chain)
     except ValueError:
-        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
+        log.exception("[responses] inconsistent token log; recording the whole prompt")
         return ()

@@ -140,7 +140,7 @@ class Retrieval:
             raise ContentExpiredError(response_id)
         story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
         if not await self.reads_content(caller, row):
-            raise ForbiddenError("An operator may replay turns that failed; this one did not.")
+            raise ForbiddenError("Operators may replay failed turns only.")
         return story
 
     async def reads_content(self, caller: Caller, row: AuditRow) -> bool:

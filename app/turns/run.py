@@ -119,7 +119,7 @@ class TurnRun:
                     await self._generate()
         except Exception as error:
             # A bug of ours, not the engine's; the client still gets its terminal.
-            log.exception("[responses] the turn %s broke", self._turn.response.id)
+            log.exception("[responses] the turn %s failed unexpectedly", self._turn.response.id)
             if self._turn.response.ended is None:
                 self._fail("error", str(error))
         finally:
@@ -198,7 +198,7 @@ class TurnRun:
         except TimeoutError:
             engine.cancel(created.response_id)
             if stopped := self._turn.abort_reason:
-                log.warning("[responses] the engine takes long to let go of %s", created.response_id)
+                log.warning("[responses] the engine is slow to release %s", created.response_id)
                 # What it has read is worth keeping, however late it comes (D-28).
                 stream.take_late = partial(self._prefix_cache.keep_prefill, self._lookup, prompt=plan.prompt)
             else:

@@ -65,20 +65,19 @@ def check_checkable(original: Response, engine: InferenceEngine) -> None:
     started = original.started
     if started is None:
         raise InvalidRequestError(
-            f"'{original.id}' never reached a model, so there is nothing to check; run it again instead.",
+            f"'{original.id}' never reached a model, so there is nothing to check. Re-run it instead.",
             code="nothing_to_check",
         )
     if started.model_fingerprint != engine.info.model_fingerprint:
         raise InvalidRequestError(
-            f"'{original.created.model}' is another model than the one that made '{original.id}' (its "
-            "fingerprint differs), so a check could not be identical; run it again instead.",
+            f"'{original.created.model}' is not the model that generated '{original.id}' (the fingerprints "
+            "differ), so a check cannot be identical. Re-run it instead.",
             param="model",
             code="model_fingerprint_differs",
         )
     if output_ids(original) is None and not original.items:
         raise InvalidRequestError(
-            f"'{original.id}' ended before it had an answer, so there is nothing to check; run it again "
-            "instead.",
+            f"'{original.id}' has no output, so there is nothing to check. Re-run it instead.",
             code="nothing_to_check",
         )
 

@@ -105,7 +105,7 @@ def test_what_others_put_into_the_environment_is_named_and_passed_over(variable:
     environ = {variable: "s3cret"}
 
     assert load_settings(environ, {"db": "a.db"}) == Settings(db=Path("a.db"))
-    assert ignored_variables(environ) == [f"{variable} is not a setting of turnlog and is ignored."]
+    assert ignored_variables(environ) == [f"Ignoring unknown setting {variable}."]
 
 
 @pytest.mark.parametrize(("option", "port"), [(None, 8000), ("9000", 9000)])

@@ -239,7 +239,7 @@ def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> No
     broken = Tool("broken", "function", "broken", parameters={"type": "foo"})
 
     with pytest.raises(
-        InvalidRequestError, match="of the tool 'broken' cannot be followed: Invalid type: foo"
+        InvalidRequestError, match="of the tool 'broken' is not supported: Invalid type: foo"
     ):
         engine.compile(CallConstraint((MOVE, broken), many=True))
 

@@ -136,8 +136,8 @@ def test_items_of_unknown_types_are_skipped_with_one_line_for_each_type(
         pieces({"type": "web_search_call"}, {"type": "web_search_call"}, {"type": "mcp_call"})
 
     assert [record.message for record in caplog.records] == [
-        "[responses] input items of type 'mcp_call' are skipped",
-        "[responses] input items of type 'web_search_call' are skipped",
+        "[responses] skipping input items of type 'mcp_call'",
+        "[responses] skipping input items of type 'web_search_call'",
     ]
 
 
