@@ -19,6 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from turnlog.adapters.private import OWNER_ONLY, make_folders
 from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
 from turnlog.domain.owners import Caller, Role, is_owner_name
 
@@ -27,7 +28,6 @@ log = logging.getLogger("turnlog")
 KEY_PREFIX = "tl_"
 """What every key begins with, so that people and scanners know one when they see it."""
 
-_OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -68,13 +68,17 @@ class KeyFile:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(self.path, flags), "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                content = file.read() if stat.S_ISREG(mode) else b""
+                state = os.fstat(file.fileno())
+                content = file.read() if stat.S_ISREG(state.st_mode) else b""
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageError(f"The keys in '{self.path}' could not be read: {error.strerror}") from error
-        if mode & _OTHERS_WRITE:
+        if state.st_uid not in (os.geteuid(), 0):
+            raise StorageError(
+                f"'{self.path}' is another user's ({state.st_uid}), who could add keys. Run 'chown' on it."
+            )
+        if state.st_mode & _OTHERS_WRITE:
             raise StorageError(f"'{self.path}' is writable by others. Run 'chmod go-w' on it.")
         try:
             keys = msgspec.json.decode(content, type=_Kept).keys
@@ -139,7 +143,7 @@ class KeyFile:
     def _changing(self) -> Iterator[tuple[Key, ...]]:
         """The keys, while nobody else changes them."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             # On the folder, for the file is replaced while it is held.
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -159,8 +163,8 @@ class KeyFile:
         with suppress(FileNotFoundError):
             new.unlink()  # left by a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(new, flags, _OWNER_ONLY), "wb") as file:
-            os.fchmod(file.fileno(), _OWNER_ONLY)  # the umask may have taken more away
+        with os.fdopen(os.open(new, flags, OWNER_ONLY), "wb") as file:
+            os.fchmod(file.fileno(), OWNER_ONLY)  # the umask may have taken more away
             file.write(msgspec.json.encode(_Kept(keys)) + b"\n")
             file.flush()
             os.fsync(file.fileno())

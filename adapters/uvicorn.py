@@ -15,10 +15,13 @@ import msgspec
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.http11 import StandardProtocol
 from turnlog.adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
+stranger_log = logging.getLogger("turnlog.strangers")
+"""For lines that anybody can cause: `app.operations.logs` bounds them."""
 
 _EXTENSION = "turnlog.connection"
 
@@ -30,6 +33,13 @@ MOST_PIPELINED = 16
 
 LEAST_TAKEN_BYTES = 16 * 1024
 """What a reader has to take of a full buffer within the drain limit, lest it count as stalled."""
+
+
+STRANGERS_SHARE = 4
+"""One connection in so many may be a stranger's: of somebody who has not shown a key."""
+
+STRANGERS_TIMEOUT_S = 10.0
+"""How long a stranger may take for a head, and for the next one."""
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
@@ -52,7 +62,9 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
 class CuttableProtocol(StandardProtocol):
     """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
 
-    limits = ConnectionLimits()
+    limits: ConnectionLimits
+    crowd: Crowd
+    _is_known = False
     _deadline: TimerHandle | None = None
     _waits_for = ""
     _drain: TimerHandle | None = None
@@ -65,20 +77,51 @@ class CuttableProtocol(StandardProtocol):
     # ── the connection ──
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to wait for a request; one connection too many is told so, many too many are dropped."""
+        """Begin to wait for a request; one connection too many is told so, many too many are dropped.
+
+        That there are too many is said only if none is idle: else the longest idle one makes room.
+        """
         super().connection_made(transport)  # type: ignore[arg-type]
-        too_many = len(self.connections) - self.limits.connections
-        if too_many > SURPLUS:
+        self.crowd.enter(self, self.loop.time())
+        if self.crowd.surplus > SURPLUS:
             self.transport.abort()
-        elif too_many > 0:
+        elif self.crowd.surplus:
             self.app = _full
-        self._wait("head", self.limits.head_timeout_s)
+        self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines."""
+        self.crowd.exit(self)
         self._stop_waiting()
         self._stop_watching()
         super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Close an idle connection, because another one needs its place."""
+        self.transport.close()
+
+    def admit(self) -> None:
+        """Whoever sends the request that is served now has shown a key; the stranger's limits are off."""
+        self.crowd.admit(self)
+        self._is_known = True
+        self.timeout_keep_alive = self.config.timeout_keep_alive
+        if self._deadline and self._waits_for == "body":
+            self._wait("body", self.limits.body_timeout_s)
+
+    def _patience_s(self, limit_s: float) -> float:
+        return limit_s if self._is_known else min(limit_s, STRANGERS_TIMEOUT_S)
+
+    def _wait_for_head(self) -> None:
+        self._wait("head", self._patience_s(self.limits.head_timeout_s))
+
+    def _note_idleness(self) -> None:
+        """Whether this connection can make room for another one."""
+        if (
+            self.cycle is None or self.cycle.response_complete
+        ) and not self.transport.get_write_buffer_size():
+            self.crowd.idles(self, self.loop.time())
+        else:
+            self.crowd.works(self)
 
     # ── what comes in ──
 
@@ -86,7 +129,7 @@ class CuttableProtocol(StandardProtocol):
         """Parse, and refuse a head, trailers or chunk extensions that never end."""
         if not self._deadline and (self.cycle is None or self.cycle.response_complete):
             # Also bytes that begin no request: they have ended uvicorn's wait for the next one.
-            self._wait("head", self.limits.head_timeout_s)
+            self._wait_for_head()
         # By pieces, because the parser does not say how much of one it has made nothing of yet.
         for start in range(0, len(data), self.limits.head_bytes):
             piece = data[start : start + self.limits.head_bytes]
@@ -94,6 +137,7 @@ class CuttableProtocol(StandardProtocol):
             super().data_received(piece)
             if self.transport.is_closing():
                 return
+            self._note_idleness()
             if self._pending_bytes > self.limits.head_bytes:
                 self.refusal = self._head_refusal()
                 self.send_400_response("")
@@ -106,12 +150,13 @@ class CuttableProtocol(StandardProtocol):
         self.scope["extensions"] = {
             _EXTENSION: {
                 "abort": self.transport.abort,
+                "admit": self.admit,
                 "flow": self.flow,
                 "request_id": self._request_id,
             }
         }
         self._header_bytes = 0
-        self._wait("head", self.limits.head_timeout_s)
+        self._wait_for_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, of the head or of the trailers."""
@@ -125,7 +170,7 @@ class CuttableProtocol(StandardProtocol):
         if len(self.pipeline) >= MOST_PIPELINED:
             self.refuse(400, "too_many_requests_pipelined", "Too many pipelined requests on this connection.")
         self._pending_bytes = 0
-        self._wait("body", self.limits.body_timeout_s)
+        self._wait("body", self._patience_s(self.limits.body_timeout_s))
         super().on_headers_complete()
 
     def on_request(self) -> None:
@@ -157,7 +202,9 @@ class CuttableProtocol(StandardProtocol):
             cycle.message_event.set()
         status, code, message = self.refusal
         request_id = self._request_id or _new_request_id()
-        log.info("[http] not a request", extra={"request_id": request_id, "status": status, "code": code})
+        stranger_log.info(
+            "[http] not a request", extra={"request_id": request_id, "status": status, "code": code}
+        )
         body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
         headers = [
             *self.server_state.default_headers,
@@ -212,11 +259,15 @@ class CuttableProtocol(StandardProtocol):
         """The reader has taken what there was, or nearly."""
         super().resume_writing()
         self._stop_watching()
+        self._note_idleness()
         self._watch_end()
 
     def on_response_complete(self) -> None:
         """All is written, if not taken yet."""
+        if not self._is_known:
+            self.timeout_keep_alive = min(self.config.timeout_keep_alive, round(STRANGERS_TIMEOUT_S))
         super().on_response_complete()
+        self._note_idleness()
         self._watch_end()
 
     def _watch_end(self) -> None:
@@ -240,12 +291,14 @@ class CuttableProtocol(StandardProtocol):
             log.warning("[http] closing a connection whose client stopped reading")
             self.transport.abort()
         else:
+            self._note_idleness()
             self._watch_reader()
 
 
-def within(limits: ConnectionLimits) -> type[CuttableProtocol]:
-    """The protocol with these limits, for uvicorn's `http` setting."""
-    return cast("type[CuttableProtocol]", type("BoundedProtocol", (CuttableProtocol,), {"limits": limits}))
+def within(limits: ConnectionLimits, crowd: Crowd) -> type[CuttableProtocol]:
+    """The protocol with these limits for the connections of one server, for uvicorn's `http` setting."""
+    members = {"limits": limits, "crowd": crowd}
+    return cast("type[CuttableProtocol]", type("BoundedProtocol", (CuttableProtocol,), members))
 
 
 async def _full(scope: Any, receive: Any, send: Any) -> None:
@@ -254,7 +307,7 @@ async def _full(scope: Any, receive: Any, send: Any) -> None:
         "too_many_connections",
         "Connection limit reached. Retry later.",
     )
-    log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
+    stranger_log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
     body = msgspec.json.encode(error_envelope("server_error", message, code=code))
     head = {
         b"content-type": b"application/json",
@@ -278,6 +331,12 @@ def request_id(scope: Any) -> str | None:
     """The id that a request's answer has in its `x-request-id`; under another server, none."""
     extension = (scope.get("extensions") or {}).get(_EXTENSION)
     return extension and extension["request_id"]
+
+
+def admit(scope: Any) -> None:
+    """Note that the connection of a request is no stranger's any more; under another server, nothing."""
+    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+        extension["admit"]()
 
 
 def cut_off(scope: Any) -> None:

@@ -8,6 +8,8 @@ import hmac
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from turnlog.domain.errors import ResponsesError, RoleForbiddenError
 from turnlog.domain.owners import LOCAL, Caller, Role
 
@@ -56,6 +58,10 @@ POLICY: Mapping[Route, frozenset[Role]] = {
 }
 
 
+_COMMAND_LINE = replace(LOCAL, key_id="(command line)")
+"""Who shows the operator token: as everybody is while no keys are in use, but to the end of the server."""
+
+
 class UnauthenticatedError(ResponsesError):
     """The request has no key that turnlog knows (D-18)."""
 
@@ -102,7 +108,7 @@ class Access:
         """
         known = self._keys.find(credential or "")
         if from_here and self._token and _same(credential or "", self._token):
-            known = LOCAL
+            known = _COMMAND_LINE
         # Without keys the server listens on loopback only; should it not, nobody gets in.
         if known is None and from_here and not self._keys.in_use:
             known = LOCAL
@@ -116,8 +122,10 @@ class Access:
         return self._keys.in_use
 
     def still_in(self, caller: Caller) -> bool:
-        """Whether the caller's key has not been revoked meanwhile."""
-        return caller.key_id is None or self._keys.holds(caller.key_id)
+        """Whether the caller would still be let in: its key was not revoked, or there are still no keys."""
+        if caller.key_id is None:
+            return not self._keys.in_use
+        return caller == _COMMAND_LINE or self._keys.holds(caller.key_id)
 
 
 def is_open(method: str, path: str) -> bool:

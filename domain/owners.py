@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 
 class Caller(Struct, frozen=True):
-    """Who sent a request. `key_id` names the key that it came with, if it came with one."""
+    """Who sent a request. `key_id` names the key that it came with; None if none was needed."""
 
     owner: str
     roles: frozenset[Role]

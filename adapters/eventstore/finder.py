@@ -107,10 +107,13 @@ class Finder:
         return textindex.matches(self._cursor, self._wanted.q, limit=NARROW)
 
     def _place_after(self) -> _Place:
-        statement = "SELECT created_ms, n, owner FROM responses WHERE response_id = :after"
-        self._cursor.execute(statement, {"after": self._wanted.after})
+        statement = """
+            SELECT created_ms, n FROM responses
+            WHERE response_id = :after AND coalesce(owner = :owner, TRUE)
+        """
+        self._cursor.execute(statement, {"after": self._wanted.after, "owner": self._wanted.owner})
         row = self._cursor.fetchone()
-        if row is None or self._wanted.owner not in (None, row["owner"]):
+        if row is None:
             raise InvalidRequestError(f"Response '{self._wanted.after}' not found.", param="after")
         return _Place(row["created_ms"], row["n"])
 

@@ -21,15 +21,22 @@ from turnlog.domain.items import Item
 
 READER_THREADS = 2
 
+# A cross join reads its left table first, so that the events of another's response are not touched.
+_EVENTS = """
+    SELECT originator_id, originator_version, topic, stored_events.state
+    FROM responses CROSS JOIN stored_events ON originator_id = response_id
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+    ORDER BY originator_version
+"""
 # The depth also ends a chain that runs in a circle.
 _CHAIN = """
     WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
         SELECT 0, response_id, previous_response_id FROM responses
-        WHERE response_id = :response_id AND NOT expired
+        WHERE response_id = :response_id AND NOT expired AND coalesce(owner = :owner, TRUE)
         UNION ALL
         SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
         FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
-        WHERE depth < :limit AND NOT ancestor.expired
+        WHERE depth < :limit AND NOT ancestor.expired AND coalesce(ancestor.owner = :owner, TRUE)
     )
     SELECT depth, originator_id, originator_version, topic, state
     FROM chain JOIN stored_events ON originator_id = response_id
@@ -73,19 +80,23 @@ class SqliteEventReader:
         self._opened_file = _file_at(self._path)
         self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="event-reader")
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
         def read() -> list[Recorded]:
-            return [self._mapper.to_domain_event(row) for row in self._recorder.select_events(response_id)]
+            rows = self._select(_EVENTS, response_id=response_id, owner=owner)
+            return [self._mapper.to_domain_event(StoredEvent(*row)) for row in rows]
 
         return self._submit(read)
 
-    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """The events of a response and at most `limit` ancestors, oldest response first, without deltas."""
 
         def read() -> list[list[Recorded]]:
-            rows = self._select(_CHAIN, response_id=response_id, limit=limit, deltas=topic(ItemExtended))
+            deltas = topic(ItemExtended)
+            rows = self._select(_CHAIN, response_id=response_id, limit=limit, owner=owner, deltas=deltas)
             return [
                 [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
                 for _, turn in groupby(rows, key=lambda row: row["depth"])

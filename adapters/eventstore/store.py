@@ -9,6 +9,7 @@ from pathlib import Path
 from turnlog.adapters.eventstore import readmodel, textindex
 from turnlog.adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.place import close_store, prepare
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.readmodel import Progress
 from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
@@ -40,7 +41,7 @@ def open_sqlite(
         StorageError: the path cannot be written, or what is there is not a store or damaged.
     """
     with _opening(path), ExitStack() as undo:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        prepare(path)
         recorder = make_recorder(_datastore(path, undo))
         # Opens the one connection the writer will use. Only here may that fail: the library's pool stays
         # locked for ever once it could not open a connection for a writer.
@@ -77,6 +78,7 @@ def open_reader(path: Path) -> SqliteEventReader:
         StorageError: there is no such file, it is not a store, or its read model is of another version.
     """
     _require(path)
+    close_store(path)
     with _opening(path), ExitStack() as undo:
         recorder = EventRecorder(_datastore(path, undo, read_only=True))
         with recorder.datastore.transaction(commit=False) as cursor:

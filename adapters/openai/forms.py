@@ -322,11 +322,11 @@ class RequestBody(ChatCompletionsFields, kw_only=True):
 class ModelName(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to load or unload."""
 
-    name: str
+    name: RequiredName
 
 
 class ModelSwap(Struct, frozen=True, forbid_unknown_fields=True):
     """The name to change, and the model that it shall mean."""
 
-    name: str
-    to: str
+    name: RequiredName
+    to: RequiredName

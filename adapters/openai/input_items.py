@@ -21,7 +21,7 @@ from turnlog.adapters.openai.forms import (
     ReasoningItem,
     UnknownItem,
 )
-from turnlog.adapters.openai.shown import named, shown
+from turnlog.adapters.openai.shown import logged, named
 from turnlog.adapters.openai.typed import typed
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.inputs import ItemReference, Piece
@@ -85,8 +85,8 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
             found.append(message)
         elif isinstance(item, UnknownItem):
             skipped.add(item.type)
-    for kind in shown(skipped):
-        log.info("[responses] skipping input items of type %r", kind)
+    for kind in logged(skipped):
+        log.info("[responses] skipping input items of type %s", kind)
     return tuple(found)
 
 

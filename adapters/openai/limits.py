@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from turnlog.adapters.openai.forms import (
@@ -92,6 +93,29 @@ def check_limits(
         if isinstance(tool, FunctionTool) and tool.parameters is not None:
             what = f"The parameters schema of the tool '{tool.name}'"
             _check_schema(tool.parameters, what, limits, param="tools")
+
+
+def check_numbers(place: str, kept: Any) -> None:
+    """Refuse integers that an engine's process could not be sent and other programs could not read back.
+
+    Raises:
+        InvalidRequestError: one has more than 64 bits.
+    """
+    try:
+        msgspec.msgpack.encode(kept)
+    except OverflowError:
+        raise InvalidRequestError(
+            f"{place} has an integer of more than 64 bits in it", param=place, code="integer_out_of_range"
+        ) from None
+
+
+def check_operator_form(form: Struct, limits: RequestLimits) -> None:
+    """Refuse a name in an operator's body that is longer than names are.
+
+    Raises:
+        InvalidRequestError: `param` is the field.
+    """
+    _check_form(form, "", limits)
 
 
 def _check_form(form: Struct, place: str, limits: RequestLimits) -> None:

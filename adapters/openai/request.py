@@ -18,7 +18,7 @@ from turnlog.adapters.openai.forms import (
     TextFormat,
 )
 from turnlog.adapters.openai.input_items import pieces, read_items
-from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits
+from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits, check_numbers
 from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
@@ -77,6 +77,9 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
     retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
+    kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
+    for place, given_there in kept.items():
+        check_numbers(place, given_there)
     request = TurnRequest(
         model=body.model,
         input=pieces(items),

@@ -4,12 +4,16 @@ A command's module is loaded when the command is called: the help, and `ls` and 
 a server is made of.
 """
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 import click
+
+from turnlog.adapters.private import close_to_others
+from turnlog.app.settings import default_database
 
 
 class NamedCommand(click.Command):
@@ -53,6 +57,9 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="turnlog")
 def main() -> None:
     """Serve the OpenAI Responses API from local MLX models and keep every turn in an event log."""
+    # Whatever a command makes, and the programs it starts, is for its owner only.
+    os.umask(0o077)
+    close_to_others(default_database().parent)
 
 
 _COMMANDS = {

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import click
 
 from turnlog.adapters.eventstore.transfer import Reached, import_events, reached
+from turnlog.adapters.private import close_to_others
 from turnlog.app.audit.times import EXAMPLES, read_time
 from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
 from turnlog.app.cli.log_file import opened, with_the_server_stopped
@@ -72,6 +73,7 @@ def _writing(path: Path, begun: Reached | None) -> Iterator[BinaryIO]:
     try:
         # What was said is in it, so it is for its owner alone.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            close_to_others(path)
             file.truncate(begun.whole_bytes if begun else 0)
             file.seek(0, os.SEEK_END)
             yield file

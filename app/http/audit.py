@@ -21,6 +21,7 @@ from turnlog.adapters.openai.audit import (
 from turnlog.app.audit.exporting import Export
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import read_time
+from turnlog.app.http.bodies import single
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.settings import drain_limit_s
@@ -103,13 +104,13 @@ def _query(request: HttpRequest, *known: str) -> dict[str, str]:
     """The query's parameters.
 
     Raises:
-        InvalidRequestError: there is one that the route does not have.
+        InvalidRequestError: there is one that the route does not have, or one is given twice.
     """
     for name in request.query_params:
         if name not in known:
             valid = f"Valid parameters: {', '.join(known)}." if known else "This route has none."
             raise InvalidRequestError(f"Unknown parameter '{name[:64]}'. {valid}", param=name[:64])
-    return dict(request.query_params)
+    return single(request, *known)
 
 
 def _position(query: dict[str, str]) -> int:

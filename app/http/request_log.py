@@ -19,6 +19,8 @@ from turnlog.app.http.documents import documented_names
 from turnlog.domain.errors import ResponsesError
 
 log = logging.getLogger("turnlog")
+stranger_log = logging.getLogger("turnlog.strangers")
+"""For what is refused before anybody has shown a key: `app.operations.logs` bounds these lines."""
 
 _NOTES = "turnlog.notes"
 _CLIENTS_OWN = ("x-client-request-id", "x-request-id")
@@ -78,7 +80,8 @@ class RequestLog:
         finally:
             if self._every or status >= 400:
                 told = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
-                log.info("[http] %s %s", scope["method"], found.route, extra=told | _said(found, status))
+                by = log if found.owner else stranger_log
+                by.info("[http] %s %s", scope["method"], found.route, extra=told | _said(found, status))
 
 
 def _said(found: Notes, status: int) -> dict[str, object]:

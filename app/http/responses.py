@@ -17,6 +17,7 @@ from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
+from turnlog.app.http.bodies import single
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
 from turnlog.app.http.request_log import notes
 from turnlog.app.http.security import until_it_ends
@@ -163,21 +164,22 @@ async def read_response(
     response_id: str, request: HttpRequest, service: Service, caller: Caller
 ) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
-    if not _flag(request, "stream"):
+    query = single(request, "stream", "starting_after", "include_obfuscation")
+    if not _flag(query, "stream"):
         return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
-    start = _starting_after(request.query_params) + 1
+    start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if turn := service.retrieval.live(response_id, caller.owner):
         log = turn.frames
     else:
         log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
-    obfuscated = _flag(request, "include_obfuscation")
+    obfuscated = _flag(query, "include_obfuscation")
     told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
     return FrameStream(told, drain_limit_s=drain_limit_s())
 
 
-def _flag(request: HttpRequest, name: str) -> bool:
-    return request.query_params.get(name, "").lower() in ("true", "1")
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
 
 
 def _starting_after(query: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ as well. Which roles a route lets in is checked once the router has said which r
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, cast
 
 from litestar import Request
@@ -14,11 +15,12 @@ from litestar.enums import ScopeType
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from turnlog.adapters.uvicorn import cut_off
+from turnlog.adapters.uvicorn import admit
 from turnlog.app.access import Access, UnauthenticatedError, check_route, is_open
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.origins import AllowList, is_loopback
 from turnlog.app.http.request_log import note_refusal, notes
+from turnlog.app.http.standing import Standing
 from turnlog.domain.errors import ResponsesError
 from turnlog.domain.owners import Caller
 
@@ -58,8 +60,10 @@ class SecurityMiddleware:
             return
         scope["user"] = caller
         if caller:
+            admit(scope)
             notes(scope).owner = caller.owner
-            send = self._while_in(caller, scope, send)
+            standing = Standing(partial(self._access.still_in, caller), scope, receive, send)
+            receive, send = standing.receive, standing.send
         with ExitStack() as leaving:
             cast(Any, scope)[_LEAVING] = leaving
             await self._app(scope, receive, send)
@@ -80,17 +84,6 @@ class SecurityMiddleware:
             if is_open(scope["method"], scope["path"]):
                 return None
             raise
-
-    def _while_in(self, caller: Caller, scope: HTTPScope, send: Send) -> Send:
-        """`send` that cuts the connection off once the caller's key is revoked: not a byte more for it."""
-
-        async def checked(message: Message) -> None:
-            if self._access.still_in(caller):
-                await send(message)
-            else:
-                cut_off(scope)
-
-        return checked
 
     # ── what browsers want to hear (CORS) ─────────────────────────────────────────────────────────
 

@@ -11,12 +11,13 @@ from math import inf
 from typing import NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from turnlog.app.models.memory import Memory, Use
 from turnlog.app.models.service import ModelStatus, State
 from turnlog.app.turns.pending import Sizes
+from turnlog.domain.budgets import Budget
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.ports import JournalLoad
 from turnlog.domain.response import Response, api_status
@@ -51,6 +52,8 @@ class Metrics:
     def __init__(self, sources: Sources) -> None:
         self._registry = registry = CollectorRegistry()
         registry.register(_Now(sources))
+        self._budgets = _Budgets()
+        registry.register(self._budgets)
 
         def counter(name: str, description: str, *labels: str) -> Counter:
             return Counter(f"turnlog_{name}", description, labels, registry=registry)
@@ -93,6 +96,10 @@ class Metrics:
             self._first.labels(model).observe(ended.timing.first_token_ms / 1000)
         if ended.timing.decode_tokens_per_s is not None:
             self._rate.labels(model).observe(ended.timing.decode_tokens_per_s)
+
+    def show(self, *budgets: Budget) -> None:
+        """Tell of these budgets, too."""
+        self._budgets.shown += budgets
 
     def refused(self, code: str) -> None:
         """Count a request that was refused with this error code."""
@@ -160,6 +167,26 @@ class _Now:
                 sources.load.oldest_queued_s(),
             ),
         }
+
+
+class _Budgets:
+    """The budgets: their limits, how much of them is in use, and how often they were reached."""
+
+    def __init__(self) -> None:
+        self.shown: list[Budget] = []
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask the budgets."""
+        limit = GaugeMetricFamily("turnlog_budget_limit", "How much there is.", labels=["budget"])
+        in_use = GaugeMetricFamily("turnlog_budget_in_use", "How much is in use.", labels=["budget"])
+        reached = CounterMetricFamily(
+            "turnlog_budget_reached", "How often there was no more.", labels=["budget"]
+        )
+        for budget in self.shown:
+            limit.add_metric([budget.name], budget.limit)
+            in_use.add_metric([budget.name], budget.in_use())
+            reached.add_metric([budget.name], budget.reached)
+        yield from (limit, in_use, reached)
 
 
 def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:

@@ -11,12 +11,13 @@ from types import FrameType
 
 import uvicorn
 
+from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.keys import KeyFile
 from turnlog.adapters.system import allow_open_files
-from turnlog.adapters.uvicorn import SURPLUS, ConnectionLimits, within
+from turnlog.adapters.uvicorn import STRANGERS_SHARE, SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
-from turnlog.app.operations.logs import log_loop_failure
+from turnlog.app.operations.logs import STRANGER_LINES, log_loop_failure
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.server.bootstrap import assemble
 from turnlog.app.settings import Settings, SettingsError, drain_limit_s
@@ -122,9 +123,11 @@ async def serve(
         _allow_connections(settings)
         # What strangers send that is no HTTP has lines of ours.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        crowd = Crowd(settings.max_connections, max(1, settings.max_connections // STRANGERS_SHARE))
+        service.metrics.show(crowd.open, crowd.strangers, STRANGER_LINES)
         config = uvicorn.Config(
             make_application(service, settings),
-            http=within(connection_limits(settings)),
+            http=within(connection_limits(settings), crowd),
             ws="none",
             lifespan="off",
             access_log=False,

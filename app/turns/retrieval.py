@@ -90,9 +90,8 @@ class Retrieval:
 
         None if it is not there or its end is not stored: its last write is under way, or failed.
         """
-        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit))
-        # A chain has one owner; another's is not even folded, which would take its time.
-        if not groups or not self._is_visible(groups[-1], owner):
+        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit, owner=owner))
+        if not groups or self._has_expired(groups[-1]):
             return []
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
@@ -159,14 +158,14 @@ class Retrieval:
         return found is not None and found.reason is not None
 
     async def _visible(self, response_id: str, owner: str) -> list[Recorded]:
-        """The stored events; none if there are none, the response is another owner's or it has expired."""
-        events = await asyncio.wrap_future(self._log.events(response_id))
-        return events if events and self._is_visible(events, owner) else []
+        """The stored events; none if the owner has no such response, or it has expired."""
+        events = await asyncio.wrap_future(self._log.events(response_id, owner=owner))
+        return [] if events and self._has_expired(events) else events
 
-    def _is_visible(self, events: Sequence[Recorded], owner: str) -> bool:
+    def _has_expired(self, events: Sequence[Recorded]) -> bool:
         created = events[0].event
         assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-        return created.owner == owner and created.expires_at > self._clock.now_ms() // 1000
+        return created.expires_at <= self._clock.now_ms() // 1000
 
     def _whole(
         self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError

@@ -16,6 +16,9 @@ Order = Literal["asc", "desc"]
 MAX_LIMIT = 1000
 """Rows of one page."""
 
+MAX_METADATA = 16
+"""Pairs of metadata to ask for: no response has more."""
+
 MIN_QUERY_CHARACTERS = 3
 """The text index knows runs of three characters; what is shorter is in it nowhere."""
 
@@ -64,6 +67,12 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             _check_condition(name, value)
+        if len(self.metadata) > MAX_METADATA:
+            raise InvalidRequestError(
+                f"{len(self.metadata)} metadata filters are too many; a response has at most "
+                f"{MAX_METADATA} pairs.",
+                param="metadata",
+            )
         for key, value in self.metadata.items():
             _check_text(f"metadata.{key}", key)
             _check_text(f"metadata.{key}", value)

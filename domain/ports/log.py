@@ -62,12 +62,18 @@ class ContentExpirer(Protocol):
 
 
 class EventReader(Protocol):
-    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`."""
+    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`.
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    With `owner`, anybody else's responses are not there, and finding that out costs what a missing one costs:
+    nothing of them is read (D-18).
+    """
+
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
-    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """The events of a response and its ancestors, oldest response first, in one query, without deltas.
 
         A chain ends before the first ancestor that is not there or whose content was removed: the oldest
@@ -75,10 +81,7 @@ class EventReader(Protocol):
         """
 
     def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
-        """The output items of those ids, of responses that have not expired; unknown ids are left out.
-
-        With `owner`, items of anybody else's responses are unknown, too (D-18).
-        """
+        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

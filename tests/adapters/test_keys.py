@@ -93,6 +93,18 @@ def test_keys_that_are_made_at_once_are_all_kept(file: KeyFile) -> None:
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
 
 
+def test_keys_of_another_user_are_not_believed(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may put a file there could make keys with it; root may do that anyway."""
+    file.add("alice", Role.CLIENT, now_s=0)
+    owner = file.path.stat().st_uid
+    os.chown(file.path, owner + 1 if os.getuid() == 0 else owner, -1)
+    if os.getuid() != 0:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    with pytest.raises(StorageError, match="belongs to another user"):
+        file.read()
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o777])
 def test_only_its_owner_reads_the_file_whatever_the_umask(file: KeyFile, umask: int) -> None:
     before = os.umask(umask)

@@ -306,11 +306,13 @@ class Reader:
         self._look_ups = 0
         self._meanwhile = meanwhile
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """See `EventReader.events`."""
         return self._answer(list(self._disk.streams.get(response_id, ())))
 
-    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """See `EventReader.chain`."""
         found: list[list[Recorded]] = []
         link: str | None = response_id

@@ -83,6 +83,25 @@ def test_every_way_to_the_store_leads_to_one_lock(path: Path) -> None:
         StoreLock(link)
 
 
+def test_a_hard_link_leads_to_the_same_lock(path: Path) -> None:
+    """The side file goes by the name, the lock on the store's file does not."""
+    link = path.with_name("link.db")
+
+    with closing(StoreLock(path)):
+        link.hardlink_to(path)
+        with pytest.raises(StorageError, match=r"in use by another process|has 2 names"):
+            StoreLock(link)
+
+
+def test_a_store_has_one_name(path: Path) -> None:
+    """SQLite keeps a write-ahead log for each name, so changes under one are missing under the other."""
+    path.touch()
+    path.with_name("link.db").hardlink_to(path)
+
+    with pytest.raises(StorageError, match=r"has 2 names \(hard links\).*Remove all but one"):
+        StoreLock(path)
+
+
 def test_a_side_file_that_leads_elsewhere_is_not_followed(path: Path) -> None:
     elsewhere = path.with_name("elsewhere")
     path.with_name("turnlog.db.lock").symlink_to(elsewhere)

@@ -238,9 +238,7 @@ def test_a_schema_that_cannot_be_followed_is_refused(engine: MlxEngine, schema: 
 def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> None:
     broken = Tool("broken", "function", "broken", parameters={"type": "foo"})
 
-    with pytest.raises(
-        InvalidRequestError, match="of the tool 'broken' is not supported: Invalid type: foo"
-    ):
+    with pytest.raises(InvalidRequestError, match="of the tool 'broken' is not supported: Invalid type: foo"):
         engine.compile(CallConstraint((MOVE, broken), many=True))
 
 

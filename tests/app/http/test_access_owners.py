@@ -237,12 +237,12 @@ class _Reader:
         self._events = events
         self.reads = 0
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
-        """What it has."""
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
+        """What it has of the owner's."""
         assert response_id == ID
         self.reads += 1
         answer: Future[list[Recorded]] = Future()
-        answer.set_result(self._events)
+        answer.set_result(self._events if owner == CREATED.owner else [])
         return answer
 
 

@@ -152,6 +152,7 @@ def test_a_name_that_was_not_declared_is_not_found(models: httpx.Client, route: 
         ("load", {"name": None}, "name"),
         ("load", {"name": "untouched", "force": True}, "force"),
         ("load", ["untouched"], "body"),
+        ("load", {"name": ""}, "name"),
         ("unload", {"model": "untouched"}, "model"),
         ("unload", {"name": ["untouched"]}, "name"),
         ("swap", {"name": "untouched"}, "to"),
@@ -169,6 +170,26 @@ def test_a_body_of_another_form_is_refused_by_its_field(
         "invalid_request_error",
         "invalid_request",
         param,
+    )
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "param"),
+    [
+        ("load", {"name": "n" * 513}, "name"),
+        ("unload", {"name": "n" * 9_000_000}, "name"),
+        ("swap", {"name": "untouched", "to": "n" * 513}, "to"),
+    ],
+)
+def test_a_name_is_no_longer_than_names_are(
+    models: httpx.Client, route: str, body: object, param: str
+) -> None:
+    error = refused(models.post(f"/v1/models/{route}", json=body), 400)
+
+    assert (error["code"], error["param"], len(error["message"]) < 200) == (
+        "string_above_max_length",
+        param,
+        True,
     )
 
 

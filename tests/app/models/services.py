@@ -66,7 +66,9 @@ class HeldReader:
         """All other look-ups, as they are."""
         return getattr(self._reader, name)
 
-    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """Hold the look-up back."""
         self._held.append((response_id, limit, Future()))
         self._news.set()

@@ -56,8 +56,8 @@ class FakeReader:
         self.look_ups = 0
         self.meanwhile: Callable[[int], None] = lambda number: None
 
-    def chain(self, response_id: str, *, limit: int) -> Future[Groups]:
-        """The next of its answers."""
+    def chain(self, response_id: str, *, limit: int, owner: str | None = None) -> Future[Groups]:
+        """The next of its answers, if it is the owner's."""
         assert response_id == ID
         found = self._finds[self.look_ups]
         self.look_ups += 1
@@ -66,7 +66,7 @@ class FakeReader:
         if isinstance(found, Exception):
             answer.set_exception(found)
         else:
-            answer.set_result(found)
+            answer.set_result(found if owner == CREATED.owner else NOTHING)
         return answer
 
 

@@ -110,7 +110,11 @@ def test_a_models_own_default_length_is_no_reason_to_refuse(engine: ScriptedEngi
             (104, 103, 1),
             "Shorten instructions and tools, or use a model with a larger window.",
         ),
-        (whole(request("word " * 98)), (100, 2, 1), "Shorten the input, or continue from an earlier response."),
+        (
+            whole(request("word " * 98)),
+            (100, 2, 1),
+            "Shorten the input, or continue from an earlier response.",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_its_numbers(

@@ -25,6 +25,7 @@ OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
         ({"limit": 0}, "limit", "limit must be from 1 to 1000"),
         ({"limit": 1001}, "limit", "limit must be from 1 to 1000"),
         ({"min_tokens": 2**63}, "min_tokens", "min_tokens is out of range"),
+        ({"metadata": {f"k{n}": "v" for n in range(17)}}, "metadata", "17 metadata filters are too many"),
     ],
 )
 def test_a_condition_no_response_can_meet_is_refused(wanted: Any, param: str, message: str) -> None:
