@@ -80,7 +80,7 @@ class UnavailableError(ResponsesError):
 
 
 class ForbiddenError(ResponsesError):
-    """Whoever asks may not do this."""
+    """The caller may not do this."""
 
     code = "forbidden"
 
@@ -315,6 +315,27 @@ class PromptCrashedEngineError(InvalidRequestError):
         super().__init__(
             f"This prompt crashed the engine twice in a row and is refused until {until}. "
             "Send another prompt, or wait."
+        )
+
+
+class ReadTimeoutError(UnavailableError):
+    """Reading the log took longer than one request may take."""
+
+    code = "read_timeout"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"The log was not read within {limit_s:g} s. Ask for less, or retry later.")
+
+
+class ChainTooLargeError(InvalidRequestError):
+    """What was said in the chain is more than one request may read."""
+
+    code = "chain_too_large"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"The chain behind '{response_id}' has more than {limit_bytes} bytes. Start a new conversation."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a constraint may be: the limits every engine keeps, checked before anything is made of a schema.
+"""The limits on constraints that every engine shares, checked before a schema is compiled.
 
 They bound what compiling costs. Nothing is said here about keywords: what a schema means is for the
 engine that follows it.

@@ -26,10 +26,10 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare_turns(a: str, b: str, db: str | None, *, as_json: bool) -> None:
-    """Compare two turns, for example a failed one and its replay.
+    """Compare two turns.
 
-    Shows whether the prompts match, which parameters differ, where the answers diverge, and both outcomes.
-    A and B may be unique prefixes of ids.
+    For example a failed one and its replay. Shows whether the prompts match, which parameters differ, where
+    the answers diverge, and both outcomes. A and B may be unique prefixes of ids.
     """
     with opened(db) as log:
         comparison = log.ask(log.audit.compare(log.whole_id(a), log.whole_id(b), LOCAL))

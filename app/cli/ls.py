@@ -57,7 +57,9 @@ NARROW_COLUMNS = 100
 )
 @json_option
 def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
-    """List responses that match all conditions, newest first.
+    """List responses, newest first.
+
+    Only those that match all conditions.
 
     \b
     turnlog ls --status failed --model qwen --since 2h

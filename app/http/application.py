@@ -1,4 +1,4 @@
-"""The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
+"""The application: security middleware, the routes behind it, and one envelope for every error."""
 
 import logging
 
@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Scope
 
 from turnlog.adapters.litestar.compressed import decompressing
+from turnlog.adapters.litestar.stream import ending_with_client
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
 from turnlog.app.http.heads import Heads
@@ -29,7 +30,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     """The ASGI application that serves `service`.
 
     Raises:
-        SettingsError: a host or an origin that is to be allowed has another form.
+        SettingsError: an allowed host or origin is malformed.
     """
     listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
@@ -42,12 +43,12 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    secured = SecurityMiddleware(router, service.access, allowed, service.metrics.refused)
+    secured = SecurityMiddleware(ending_with_client(router), service.access, allowed, service.metrics.refused)
     return RequestLog(Heads(secured), every=settings.access_log)
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
-    """What is behind the front door: every route, each guarded by the table of roles."""
+    """The router behind the security middleware; the table of roles guards every route."""
 
     async def note_refusal(error: Exception, scope: Scope) -> None:
         found, code = notes(scope), refusal_code(error)

@@ -10,7 +10,7 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
-from turnlog.adapters.litestar.stream import FrameStream, finishes_first
+from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
 from turnlog.adapters.openai.events import event_list
 from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
@@ -36,7 +36,7 @@ HttpRequest = Request[None, None, State]
 
 
 _SMALL_BODY_BYTES = 64 * 1024
-"""What is decoded more quickly than a thread would begin to; a large body would hold up all streams."""
+"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
 
 
 @post("/v1/responses", status_code=200)
@@ -53,7 +53,8 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
-        turn = earlier or await _begin(command, caller.owner, service, size_bytes=len(body))
+        begun = earlier or _begin(command, caller.owner, service, size_bytes=len(body))
+        turn = begun if isinstance(begun, LiveTurn | Story) else await while_connected(begun, request.receive)
     if isinstance(turn, Story):
         response = await _answer_again(turn, command, service)
     else:
@@ -71,27 +72,29 @@ async def _begin(command: TurnRequest, owner: str, service: Service, *, size_byt
 async def answer(
     turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
 ) -> Response[Any]:
-    """A turn that was begun or joined, as its stream or, when it has ended, as its object."""
+    """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-        headers = _session_headers(turn.cache_class, None)
-        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
+        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        headers = _cache_headers(turn.cache_class, None)
+        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
 
 
 async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
-    """A turn that ended well and is stored, answered as it was when it was live."""
+    """The answer for a successful stored turn, the same as when it was live."""
     response = story.response
     turn_context(response.id, response.created.owner)
-    assert response.started, "what ended well has begun"
+    assert response.started, "a successful turn has started"
     cache_class = response.started.cache_class
     if not command.stream:
-        headers = _session_headers(cache_class, response.ended)
+        headers = _cache_headers(cache_class, response.ended)
         return Response(response_object(response), headers=headers)
-    told = tell(await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
-    return FrameStream(told, drain_limit_s=drain_limit_s(), headers=_session_headers(cache_class, None))
+    data = stream_bytes(
+        await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
+    )
+    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
 
 
 async def _stored_frames(story: Story) -> FrameLog:
@@ -101,7 +104,7 @@ async def _stored_frames(story: Story) -> FrameLog:
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
-    """Wait for the end of a turn, which learns of it if its client leaves."""
+    """Wait for the end of a turn; a client that disconnects leaves the turn first."""
     if not await finishes_first(turn.ended.wait(), request.receive):
         turn.leave()
         await turn.ended.wait()
@@ -109,16 +112,16 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
 
 def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
-    headers = _session_headers(turn.cache_class, ended)
+    headers = _cache_headers(turn.cache_class, ended)
     if isinstance(ended, TurnFailed):
         return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
-def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
-    """What became of the warm caches, as the headers say it (R-242 … R-248).
+def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
+    """The headers that report the prefix cache's use (R-242 … R-248).
 
-    A stream's headers leave before the engine knows, so it never says `prefix_hit`, nor a count (R-245).
+    A stream's headers are sent before the engine knows, so they never have `prefix_hit` or a count (R-245).
 
     Args:
         ended: the turn's end; None for a stream.
@@ -131,18 +134,18 @@ def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed 
     return headers
 
 
-async def tell(
+async def stream_bytes(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
+    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
     number = start - 1
     async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
-        async for told in chunks:
-            if not told:
+        async for chunk in chunks:
+            if not chunk:
                 yield heartbeat(log[1], number)
                 continue
-            number += len(told)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in told)
+            number += len(chunk)
+            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
 
 
 @get("/v1/responses")
@@ -152,7 +155,7 @@ async def upgrade_required(request: HttpRequest) -> Response[Any]:
         raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
     code = notes(request.scope).code = "upgrade_not_supported"
     message = "WebSocket mode is not supported; send POST /v1/responses."
-    # RFC 9110, 15.5.22: which protocol there is instead.
+    # RFC 9110, 15.5.22: the protocol to use instead.
     headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
     return Response(
         error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
@@ -174,8 +177,8 @@ async def read_response(
     else:
         log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
     obfuscated = _flag(query, "include_obfuscation")
-    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(told, drain_limit_s=drain_limit_s())
+    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(data, drain_limit_s=drain_limit_s())
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

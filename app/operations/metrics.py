@@ -47,7 +47,7 @@ class Sources(NamedTuple):
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own. Any thread may count, the event loop reads."""
+    """The metrics of one service, in its own registry. Any thread may count, the event loop reads."""
 
     def __init__(self, sources: Sources) -> None:
         self._registry = registry = CollectorRegistry()

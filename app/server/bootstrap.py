@@ -69,6 +69,7 @@ def assemble(
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
+    metrics.show(*reader.budgets)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     turns = Turns(
         models=models,
@@ -108,6 +109,7 @@ def assemble(
         recover=partial(recover, journal, reader, clock),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, live, clock),
+        interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
 
@@ -125,13 +127,14 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
     resources.callback(journal.close)
     resources.callback(reader.close)
+    resources.callback(reader.interrupt)
     return journal, reader
 
 
 def _model_floor(
     settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
-    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+    """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
         lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
     )

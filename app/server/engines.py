@@ -18,10 +18,10 @@ DEFAULT_MODEL = "smollm2"
 SCRIPTED_MODEL = "scripted"
 
 SMOLLM2_DEFAULTS = ModelDefaults(temperature=0.2, top_p=0.9)
-"""What its authors recommend, as its files do not say it."""
+"""Its authors' recommendations, which its files lack."""
 
 Progress = Callable[[str, float], None]
-"""Told what is being prepared and how much of it is done, 0 … 1."""
+"""Called with what is being prepared and the fraction done, 0 … 1."""
 
 
 def pull_default_model(cache: Path, progress: Progress) -> Path:
@@ -70,7 +70,7 @@ def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, M
 
 
 def memory_budget_bytes(settings: Settings) -> int:
-    """What models, turns and warm caches may take together: as set, else three quarters of the memory."""
+    """The memory budget of models, turns and prefix cache: as set, else three quarters of the memory."""
     return settings.memory_bytes or physical_memory_bytes() * 3 // 4
 
 

@@ -1,4 +1,4 @@
-"""Whether a turn, run again with the same seed on the same model, said the same (a check)."""
+"""Whether a turn, run again with the same seed on the same model, gave the same output (a check)."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ _EXCERPT_CHARACTERS = 20
 
 
 class Token(NamedTuple):
-    """One token of an answer; `text` is what it says on its own."""
+    """One token of an answer; `text` is its text on its own."""
 
     id: int
     text: str
@@ -51,16 +51,16 @@ class Verdict(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Whether the model read the same and said the same."""
+        """Whether prompt and output are the same."""
         return self.same_prompt and self.difference is None
 
 
 def check_checkable(original: Response, engine: InferenceEngine) -> None:
-    """Refuse a check that could say nothing.
+    """Refuse a check that could not be conclusive.
 
     Raises:
         InvalidRequestError: the turn never reached a model, ended without an answer to compare with, or the
-            model is another one by now.
+            model has changed since.
     """
     started = original.started
     if started is None:
@@ -112,5 +112,5 @@ def _difference(a: Output, b: Output, beginning: Callable[[Output], Token | str 
 
 
 def _text(response: Response) -> str:
-    """Everything that the model said, calls included, as one text."""
+    """The model's whole output, calls included, as one text."""
     return "\n".join(item_texts(response.items, call="{}({})"))

@@ -65,7 +65,7 @@ FAILURES: Mapping[FailureReason, tuple[str, str]] = {
 
 
 class Failure(Struct, frozen=True):
-    """Why a turn failed; `message` is what the engine or the server said."""
+    """Why a turn failed; `message` is the engine's or the server's."""
 
     reason: FailureReason
     message: str

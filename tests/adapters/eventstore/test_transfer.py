@@ -231,7 +231,7 @@ def test_an_import_that_fails_names_the_line_and_leaves_the_store_empty(
 def test_a_store_with_events_is_not_imported_into(filled: Path) -> None:
     before = execute(filled, EVERYTHING)
 
-    with pytest.raises(StorageError, match=f"The event store '{filled}' has events already"):
+    with pytest.raises(StorageError, match=f"The event store '{filled}' is not empty"):
         import_events(filled, exported(filled))
 
     assert execute(filled, EVERYTHING) == before

@@ -141,7 +141,7 @@ def test_a_guide_serves_any_number_of_turns_beside_turns_without_one(engine: Mlx
     ends = [turn.end() for turn in turns]
 
     assert [end.output_ids for end in ends] == [alone[1].output_ids, alone[0].output_ids, alone[1].output_ids]
-    assert [end.alone for end in ends] == [False] * 3
+    assert [end.unbatched for end in ends] == [False] * 3
 
 
 def test_a_guided_turn_reads_only_what_is_new(engine: MlxEngine) -> None:

@@ -182,8 +182,8 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
     page = told(log, "compare", BROKEN, AGAIN)
     texts = told(log, "compare", FIRST, SECOND)
 
-    assert "outcome         failed (error)  completed" in page
-    assert "model           smol            big" in page
+    assert "outcome        failed (error)  completed" in page
+    assert "model          smol            big" in page
     assert "input       same" in page
     assert "prompt      same" in page
     assert "text        different  from character 5\n" in texts

@@ -176,7 +176,7 @@ def test_an_export_that_was_cut_off_is_gone_on_with(log: Path, tmp_path: Path, k
     told(log, "export", "--resume", "--out", str(export))
     told(elsewhere, "import", str(export))
 
-    assert (cut.exit_code, "cut off" in cut.stderr) == (2, True)
+    assert (cut.exit_code, "truncated" in cut.stderr) == (2, True)
     assert (events(elsewhere), rows(elsewhere)) == (events(log), rows(log))
 
 
@@ -244,7 +244,7 @@ def test_an_import_wants_an_empty_log_and_a_file(log: Path, tmp_path: Path) -> N
     full = command(log, "import", str(export))
     missing = refusal(tmp_path / "new.db", "import", str(tmp_path / "missing"))
 
-    assert (full.exit_code, "has events already" in full.stderr, events(log)) == (2, True, before)
+    assert (full.exit_code, "is not empty" in full.stderr, events(log)) == (2, True, before)
     assert "could not be read: No such file" in missing
 
 

@@ -69,8 +69,8 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["add", ""], "owner's name"),
-        (["add", "a b"], "owner's name"),
+        (["add", ""], "Invalid owner"),
+        (["add", "a b"], "Invalid owner"),
         (["add"], "Missing argument 'OWNER'"),
         (["add", "x", "--role", "admin"], "'admin' is not one of 'client', 'auditor', 'operator'"),
         (["revoke", "key_00000000"], "Key 'key_00000000' not found"),
