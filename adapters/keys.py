@@ -76,11 +76,10 @@ class KeyFile:
             raise StorageError(f"The keys in '{self.path}' could not be read: {error.strerror}") from error
         if state.st_uid not in (os.geteuid(), 0):
             raise StorageError(
-                f"'{self.path}' belongs to another user ({state.st_uid}), who could make keys with it; "
-                "take it over by 'chown' if it is right"
+                f"'{self.path}' is another user's ({state.st_uid}), who could add keys. Run 'chown' on it."
             )
         if state.st_mode & _OTHERS_WRITE:
-            raise StorageError(f"'{self.path}' can be written by others; take that away by 'chmod go-w'")
+            raise StorageError(f"'{self.path}' is writable by others. Run 'chmod go-w' on it.")
         try:
             keys = msgspec.json.decode(content, type=_Kept).keys
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -102,8 +101,8 @@ class KeyFile:
         """
         if not is_owner_name(owner):
             raise InvalidRequestError(
-                f"'{owner}' is no owner's name: it has 1 to 64 letters, digits and ._@+-, "
-                "and begins with a letter or digit"
+                f"Invalid owner '{owner}': expected 1 to 64 letters, digits and ._@+-, "
+                "beginning with a letter or digit."
             )
         text = KEY_PREFIX + secrets.token_urlsafe(32)
         key = Key(f"key_{secrets.token_hex(4)}", owner, role, now_s, digest(text))
@@ -124,7 +123,7 @@ class KeyFile:
         with self._changing() as keys:
             revoked = next((key for key in keys if key.id == key_id), None)
             if revoked is None:
-                raise NotFoundError(f"There is no key '{key_id}'; 'turnlog keys list' lists them")
+                raise NotFoundError(f"Key '{key_id}' not found. List keys with 'turnlog keys list'.")
             left = tuple(key for key in keys if key.id != key_id)
             # Also without a key in it the file stays: it says that keys are in use.
             self._write(left)
@@ -222,8 +221,10 @@ class KeyRing:
         try:
             kept = self._file.read()
         except StorageError as error:
-            log.error("%s. Nobody is let in until that is put right.", error)  # noqa: TRY400 - no bug
+            log.error("%s. Rejecting every request until this is fixed.", error)  # noqa: TRY400 - no bug
             return
         if kept is None:
-            log.error("The keys in '%s' are gone. Nobody is let in until there are some.", self._file.path)
+            log.error(
+                "The keys in '%s' are gone. Rejecting every request until you add one.", self._file.path
+            )
         self._keys = kept or ()

@@ -168,7 +168,7 @@ class CuttableProtocol(StandardProtocol):
     def on_headers_complete(self) -> None:
         """The head is there: begin to wait for the body."""
         if len(self.pipeline) >= MOST_PIPELINED:
-            self.refuse(400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
+            self.refuse(400, "too_many_requests_pipelined", "Too many pipelined requests on this connection.")
         self._pending_bytes = 0
         self._wait("body", self._patience_s(self.limits.body_timeout_s))
         super().on_headers_complete()
@@ -240,13 +240,13 @@ class CuttableProtocol(StandardProtocol):
         elif self._waits_for == "head" and not self._pending_bytes:
             self.transport.close()
         else:
-            message = f"The request's {self._waits_for} did not come in time."
+            message = f"The request's {self._waits_for} did not arrive in time."
             self.refusal = (408, "request_timeout", message)
             self.send_400_response("")
 
     def _head_refusal(self) -> tuple[int, str, str]:
         most = self.limits.head_bytes
-        return 431, "headers_too_large", f"The request's headers have more than {most} bytes."
+        return 431, "headers_too_large", f"The request's headers exceed {most} bytes."
 
     # ── deadlines of the reader ──
 
@@ -288,7 +288,7 @@ class CuttableProtocol(StandardProtocol):
     def _judge_reader(self) -> None:
         self._drain = None
         if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
-            log.warning("[http] a reader that takes nothing is cut off")
+            log.warning("[http] closing a connection whose client stopped reading")
             self.transport.abort()
         else:
             self._note_idleness()
@@ -305,7 +305,7 @@ async def _full(scope: Any, receive: Any, send: Any) -> None:
     """The application of a connection too many."""
     code, message = (
         "too_many_connections",
-        "The server has as many open connections as it may have. Retry later.",
+        "Connection limit reached. Retry later.",
     )
     stranger_log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
     body = msgspec.json.encode(error_envelope("server_error", message, code=code))

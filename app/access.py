@@ -68,7 +68,7 @@ class UnauthenticatedError(ResponsesError):
     code = "invalid_api_key"
 
     def __init__(self, *, given: bool) -> None:
-        what = "The API key is not valid" if given else "An API key is needed"
+        what = "Invalid API key" if given else "An API key is required"
         super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
 
 

@@ -157,15 +157,15 @@ def ignored_variables(environ: Mapping[str, str]) -> list[str]:
     for variable, text in _given(environ):
         if _is_kubernetes(variable, text):
             sentences.append(
-                f"{variable} is an address, as Kubernetes sets it for a Service turnlog, and is ignored; "
-                "set a port by --port."
+                f"Ignoring {variable}: it is an address, as Kubernetes sets it for a Service named turnlog. "
+                "Set the port with --port."
             )
         elif variable.removeprefix(PREFIX).lower() not in Settings.__struct_fields__:
-            sentences.append(f"{variable} is not a setting of turnlog and is ignored.")
+            sentences.append(f"Ignoring unknown setting {variable}.")
     if environ.get("MLX_SERVER_AUTH_TOKEN"):
         sentences.append(
-            "MLX_SERVER_AUTH_TOKEN is ignored: turnlog has keys instead of one shared secret. "
-            "Make one with 'turnlog keys add NAME'."
+            "Ignoring MLX_SERVER_AUTH_TOKEN: turnlog uses API keys instead of a shared secret. "
+            "Create one with 'turnlog keys add NAME'."
         )
     return sentences
 
@@ -224,7 +224,7 @@ def parse_models(declared: tuple[str, ...]) -> dict[str, Path]:
         if not (name and equals and path):
             raise SettingsError(f"--model is '{text}': expected NAME=PATH, for example qwen=./models/qwen3")
         if name in folders:
-            raise SettingsError(f"--model names '{name}' twice")
+            raise SettingsError(f"--model declares '{name}' twice")
         folders[name] = Path(path).expanduser()
     return folders
 

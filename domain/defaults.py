@@ -18,7 +18,7 @@ class ModelDefaults(Struct, frozen=True, omit_defaults=True):
     max_output_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
     def over(self, others: "ModelDefaults") -> "ModelDefaults":
-        """These, and the others where these say nothing."""
+        """These values, falling back to the others where these are not set."""
         return replace(others, **self.given())
 
     def given(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class IdempotencyKeyReusedError(InvalidRequestError):
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
-            f"The idempotency key stands for '{response_id}', which another body asked for. "
+            f"The idempotency key was already used for '{response_id}' with a different body. "
             "Use a new key for a new request."
         )
 
@@ -80,7 +80,7 @@ class UnavailableError(ResponsesError):
 
 
 class ForbiddenError(ResponsesError):
-    """Whoever asks may not do this."""
+    """The caller may not do this."""
 
     code = "forbidden"
 
@@ -92,7 +92,7 @@ class RoleForbiddenError(ForbiddenError):
 
     def __init__(self, wanted: Iterable[str]) -> None:
         roles = " or ".join(wanted) or "one that no key has"
-        super().__init__(f"This key may not do this; it takes the role {roles}.")
+        super().__init__(f"This key lacks the required role: {roles}.")
 
 
 class OverloadError(ResponsesError):
@@ -109,7 +109,7 @@ class OwnersShareError(OverloadError):
     code = "owner_limit_exceeded"
 
     def __init__(self, what: str, limit: int, retry_after_s: int) -> None:
-        super().__init__(f"You have {limit} {what}, as many as one owner may.", retry_after_s)
+        super().__init__(f"{what} limit reached ({limit} per owner).", retry_after_s)
 
 
 class QueueFullError(OverloadError):
@@ -125,14 +125,16 @@ class ColdQueueFullError(QueueFullError):
     """As many requests as may wait for the model to be loaded (R-032, R-045)."""
 
     def __init__(self, admitted: int, limit: int, retry_after_s: int) -> None:
-        super().__init__(f"{admitted} requests wait for the model to be loaded", limit, retry_after_s)
+        super().__init__(f"{admitted} requests are waiting for the model to load", limit, retry_after_s)
 
 
 class BacklogFullError(QueueFullError):
     """The requests that wait hold as much memory as they may."""
 
     def __init__(self, waiting_bytes: int, max_bytes: int, retry_after_s: int) -> None:
-        super().__init__(f"{waiting_bytes:,} bytes of requests wait", f"{max_bytes:,} bytes", retry_after_s)
+        super().__init__(
+            f"{waiting_bytes:,} bytes of requests are waiting", f"{max_bytes:,} bytes", retry_after_s
+        )
 
 
 class ModelUnavailableError(UnavailableError):
@@ -143,14 +145,15 @@ class ModelUnavailableError(UnavailableError):
 
 
 class BindingChangedError(InvalidRequestError):
-    """The name came to mean another model while the request was on its way (R-138, R-139)."""
+    """The name was rebound to another model while the request was in progress (R-138, R-139)."""
 
     code = "binding_changed"
     param = "model"
 
     def __init__(self, model: str, when: str) -> None:
         super().__init__(
-            f"The model binding changed: '{model}' came to mean another model {when}. Send the request again."
+            f"The model binding changed: '{model}' was rebound to another model {when}. "
+            "Send the request again."
         )
 
 
@@ -163,7 +166,7 @@ class ModelIdentityError(InvalidRequestError):
     def __init__(self, previous_id: str, model: str) -> None:
         super().__init__(
             f"The chain of '{previous_id}' was produced by a different model instance than the one that "
-            f"'{model}' means now. Continue it with the model that made it, or start a new conversation."
+            f"'{model}' refers to now. Continue it with its original model, or start a new conversation."
         )
 
 
@@ -192,7 +195,7 @@ class NotEndedError(InvalidRequestError):
     code = "not_ended"
 
     def __init__(self, response_id: str) -> None:
-        super().__init__(f"'{response_id}' has not ended yet; a turn can be replayed when it is over.")
+        super().__init__(f"'{response_id}' is still running. Replay it after it has finished.")
 
 
 class ContentExpiredError(NotFoundError):
@@ -201,7 +204,7 @@ class ContentExpiredError(NotFoundError):
     code = "content_expired"
 
     def __init__(self, response_id: str) -> None:
-        super().__init__(f"The content of '{response_id}' has expired, so it cannot be replayed.")
+        super().__init__(f"The content of '{response_id}' has expired and cannot be replayed.")
 
 
 class ItemNotFoundError(NotFoundError):
@@ -212,7 +215,7 @@ class ItemNotFoundError(NotFoundError):
 
     def __init__(self, item_id: str, index: int) -> None:
         super().__init__(
-            f"input[{index}] refers to the item '{item_id}', which was not found or has expired."
+            f"input[{index}] references the item '{item_id}', which was not found or has expired."
         )
 
 
@@ -236,7 +239,7 @@ class PreviousResponseNotCompletedError(InvalidRequestError):
     def __init__(self, response_id: str, status: str) -> None:
         super().__init__(
             f"Previous response '{response_id}' is {status}; only a completed or incomplete response can be "
-            "continued. Continue from the one before it, or wait until it has ended."
+            "continued. Wait for it to finish, or continue from the response before it."
         )
 
 
@@ -264,13 +267,13 @@ class ContextLengthError(InvalidRequestError):
         self, prompt_tokens: int, window_tokens: int, *, fixed_tokens: int, room_tokens: int
     ) -> None:
         if room_tokens >= window_tokens:
-            advice = "Ask for fewer max_output_tokens."
+            advice = "Reduce max_output_tokens."
         elif fixed_tokens + room_tokens > window_tokens:
             advice = "Shorten instructions and tools, or use a model with a larger window."
         elif room_tokens > 1:
-            advice = "Send less, or ask for fewer max_output_tokens."
+            advice = "Shorten the input, or reduce max_output_tokens."
         else:
-            advice = "Send less, or continue from an earlier response."
+            advice = "Shorten the input, or continue from an earlier response."
         super().__init__(
             f"context_length_exceeded: the prompt has {prompt_tokens} tokens, {fixed_tokens} of them for "
             f"instructions and tools, and the answer needs room for {room_tokens}; this model's context "
@@ -286,8 +289,8 @@ class TemplateTimeoutError(InvalidRequestError):
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The conversation was not rendered and encoded within {limit_s:g} s and the memory there is for "
-            "it. Send less, or use a model with a simpler chat template."
+            f"Rendering and encoding the conversation exceeded {limit_s:g} s or its memory limit. "
+            "Shorten the input, or use a model with a simpler chat template."
         )
 
 
@@ -298,8 +301,7 @@ class SchemaTooComplexError(InvalidRequestError):
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The schema was not compiled within {limit_s:g} s and the memory there is for it. "
-            "Use a simpler one."
+            f"Compiling the schema exceeded {limit_s:g} s or its memory limit. Use a simpler schema."
         )
 
 
@@ -311,8 +313,8 @@ class PromptCrashedEngineError(InvalidRequestError):
 
     def __init__(self, until: str) -> None:
         super().__init__(
-            f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
-            "another one, or wait."
+            f"This prompt crashed the engine twice in a row and is refused until {until}. "
+            "Send another prompt, or wait."
         )
 
 
@@ -359,7 +361,7 @@ class StorageUnavailableError(UnavailableError):
     code = "storage_unavailable"
 
     def __init__(self) -> None:
-        super().__init__("The event store is behind with its writes. Retry later.")
+        super().__init__("The event store is overloaded. Retry later.")
 
 
 class ShuttingDownError(UnavailableError):

@@ -1,4 +1,4 @@
-"""What can happen to a response. These structs are the log: whatever else turnlog shows is read from them.
+"""The events of a response. These structs are the log: everything else turnlog shows is derived from them.
 
 The tag of an event is its topic in the store. A new field has a default, and a meaning never changes
 under an old tag, so that a log written by any version can be read for ever.
@@ -41,7 +41,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 WIRE_VERSION = 2
 """The version of the rules by which events become frames; a response keeps the one it was made with.
 
-2: `incomplete_details` has `limit`; `top_k`, `min_p` and `repetition_penalty` are told unless they are off;
+2: `incomplete_details` has `limit`; `top_k`, `min_p` and `repetition_penalty` are shown unless they are off;
 U+0085, U+2028 and U+2029 are escaped.
 """
 
@@ -61,7 +61,7 @@ class Sampling(Struct, frozen=True, omit_defaults=True):
     """How tokens are drawn. The seed is the resolved one, so that a turn can be run again.
 
     Fields with a default are off by it. `stop` are texts that end the answer and are not part of it;
-    `top_logprobs` is how many of the likeliest tokens to tell at each place, None for no log probabilities.
+    `top_logprobs` is how many of the likeliest tokens to report per position, None for no log probabilities.
     """
 
     temperature: float
@@ -189,7 +189,7 @@ class TurnCommitted(Event, frozen=True, kw_only=True, tag="response.committed.v1
 
 
 class TurnFailed(Event, frozen=True, kw_only=True, tag="response.failed.v1"):
-    """The turn ended badly and nothing continues from it. `message` tells an operator what went wrong.
+    """The turn failed and cannot be continued. `message` tells an operator what went wrong.
 
     `calls` are those the engine had asked for before it failed; they were never offered (R-324).
     """

@@ -32,7 +32,7 @@ class MessageItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag
 
 
 class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
-    """What the model thought before it answered, told as one summary text (R-253)."""
+    """The model's reasoning before its answer, as one summary text (R-253)."""
 
     id: str
     text: str

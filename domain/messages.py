@@ -7,7 +7,7 @@ from msgspec import Struct
 Role = Literal["system", "user", "assistant", "tool"]
 
 UNSEEN_IMAGE = "[an image that the model cannot see]"
-"""What a model that reads text only is told in the place of a picture."""
+"""The text that replaces a picture for a text-only model."""
 
 
 class Image(Struct, frozen=True):

@@ -22,7 +22,7 @@ class Role(StrEnum):
     CLIENT = "client"
     """Makes responses and reads those of its own owner."""
     AUDITOR = "auditor"
-    """Reads what every owner asked and was told."""
+    """Reads the content of every owner's turns."""
     OPERATOR = "operator"
     """Sees how turns went, reads the failed ones, runs them again, looks after models."""
 

@@ -47,7 +47,8 @@ def check_settable(names: Iterable[str]) -> None:
     for name in names:
         if name not in SETTABLE:
             raise InvalidRequestError(
-                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
+                f"'{name}' cannot be changed in a replay. Valid settings: {', '.join(SETTABLE)}.",
+                param=f"set.{name}",
             )
 
 

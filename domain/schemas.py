@@ -1,4 +1,4 @@
-"""What a constraint may be: the limits every engine keeps, checked before anything is made of a schema.
+"""The limits on constraints that every engine shares, checked before a schema is compiled.
 
 They bound what compiling costs. Nothing is said here about keywords: what a schema means is for the
 engine that follows it.
@@ -28,7 +28,7 @@ def checked(constraint: Constraint) -> Constraint:
             _check(constraint.schema, "The JSON schema")
         return constraint
     if not constraint.tools:
-        raise InvalidRequestError("A call is asked for, but there is no tool to call.")
+        raise InvalidRequestError("A tool call is required, but there is no tool to call.")
     for tool in constraint.tools:
         if tool.parameters is not None:
             _check(tool.parameters, f"The parameters schema of the tool '{tool.name}'")

@@ -155,7 +155,7 @@ def read_choice(given: Any, tools: Sequence[Json]) -> ToolChoice:
             )
     if choice.mode == "required" and not list(_limited(known, choice)):
         raise InvalidRequestError(
-            "tool_choice asks for a call, but there is no tool to call", param="tool_choice"
+            "tool_choice requires a call, but there is no tool to call", param="tool_choice"
         )
     return choice
 

@@ -69,7 +69,7 @@ class Writing:
             self._begin(recorded.response_id, event)
             return
         if self._life is None:
-            raise NotWrittenError("event: a response begins with its own creation")
+            raise NotWrittenError("event: a response must begin with its only creation event")
         match event:
             case (
                 GenerationStarted() | TurnCommitted() | TurnFailed() | TurnPersisted() | PersistHardTimedOut()
@@ -87,7 +87,7 @@ class Writing:
 
     def _begin(self, response_id: str, created: ResponseCreated) -> None:
         if self._life is not None or created.response_id != response_id:
-            raise NotWrittenError("event: a response begins with its own creation and has no other")
+            raise NotWrittenError("event: a response must begin with its only creation event")
         self._life = Lifecycle()
         if not is_owner_name(created.owner):
             raise NotWrittenError(f"owner: {created.owner[:64]!r} is no owner's name")

@@ -105,7 +105,7 @@ class ProcessEngine:
         self._numbers = count(1)
         self._turns: dict[int, _Turn] = {}
         self._abort_reason: str | None = None
-        # What every turn that comes now is told; None while the engine takes turns.
+        # The final output for every new turn; None while the engine accepts turns.
         self._final: Cancelled | EngineCrashed | None = None
         # Guards the turns and whether there may be more.
         self._door = Lock()
@@ -209,11 +209,11 @@ class ProcessEngine:
                 self._final = final
             turns = list(self._turns.values())
             self._turns.clear()
-        # A crash is known before its turns are told, so that those that wait do not follow them.
+        # The crash is published before its turns get it, so that waiting turns are not submitted.
         if isinstance(self._final, EngineCrashed) and not self.crashed.done():
             self.crashed.set_result(self._crash(turns))
         for turn in turns:
-            _tell(turn, self._final)
+            _deliver(turn, self._final)
         return turns
 
     # ── the writer ──
@@ -237,10 +237,10 @@ class ProcessEngine:
             pass
         except Exception:
             # A message that cannot be read: nothing that follows could be trusted.
-            _log.exception("[models] the engine process %d speaks another language", self._process.pid)
-            self.abort("it said what cannot be understood")
+            _log.exception("[models] the engine process %d sent an invalid message", self._process.pid)
+            self.abort("it sent an invalid message")
         how = self._process.wait()
-        self._refuse_turns(EngineCrashed(f"The engine's process ended: {self._abort_reason or how}."))
+        self._refuse_turns(EngineCrashed(f"The engine process ended: {self._abort_reason or how}."))
 
     def _crash(self, turns: list[_Turn]) -> Crash:
         lone = tokens.digest(turns[0].prompt) if len(turns) == 1 else None
@@ -263,17 +263,17 @@ class ProcessEngine:
             case Logged(level=level, line=line):
                 _log.log(level, "[models] the engine process %d: %s", self._process.pid, line)
             case _:
-                raise ValueError(f"{message} comes before a model is loaded")
+                raise ValueError(f"{message} before a model is loaded")
 
     def _hand_over(self, output: Output) -> None:
         if isinstance(output, Said | Thought):
             if turn := self._turns.get(output.turn):
-                _tell(turn, _chunk(output))
+                _deliver(turn, _chunk(output))
             return
         with self._door:
             ended = self._turns.pop(output.turn, None)
         if ended:
-            _tell(ended, _final(output, ended.prompt))
+            _deliver(ended, _final(output, ended.prompt))
 
 
 def _chunk(output: Said | Thought) -> TextChunk | ReasoningChunk:
@@ -306,11 +306,11 @@ def _cache(note: CacheNote | None, prompt: TokenIds, stats: TurnStats | None) ->
     return RemoteCache(note.number, ids[: note.extent.tokens], note.size_bytes, note.extent)
 
 
-def _tell(turn: _Turn, output: EngineOutput) -> None:
+def _deliver(turn: _Turn, output: EngineOutput) -> None:
     try:
         turn.deliver(output)
     except Exception:
-        # Whoever takes the outputs may break; the other turns must not suffer for it.
+        # A failing receiver must not affect the other turns.
         _log.exception("[models] an output could not be delivered in %s", current_thread().name)
 
 

@@ -1,4 +1,4 @@
-"""What the server and the processes of a model say to each other.
+"""The messages between the server and the processes of a model.
 
 Structs are arrays on the wire, tagged by a number; token ids are packed (`domain.tokens`). A turn goes by a
 number of the server, a prefix cache by a number of the engine process.
@@ -20,14 +20,14 @@ Shape = Literal["free", "json", "calls", "json or calls"]
 
 
 class Grammar(Struct, frozen=True, array_like=True):
-    """A compiled constraint: a grammar that llguidance has accepted, and what it makes of the answer."""
+    """A compiled constraint: a grammar that llguidance has accepted, and the answer's form."""
 
     grammar: str
     shape: Shape
 
 
 class CacheExtent(Struct, frozen=True, array_like=True):
-    """What is to be known of a prefix cache to say what it spares: how much it has read, where it can be cut.
+    """The facts about an engine's cache that decide its use: how much it has read, where it can be trimmed.
 
     `chunks` are those of layers that let go of what is behind them: the first position a layer still has, and
     the length of its chunks (Llama 4).
@@ -182,7 +182,7 @@ Output = Said | Thought | Ended | Failed | WasCancelled
 
 
 class Outputs(Struct, frozen=True, array_like=True, tag=3):
-    """All that the turns said in one step."""
+    """All outputs of one step."""
 
     outputs: list[Output]
 
@@ -220,7 +220,7 @@ class Render(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Decode(Struct, frozen=True, array_like=True, tag=2):
-    """What each id says on its own. Answered by `Decoded`."""
+    """Decode each id on its own. Answered by `Decoded`."""
 
     ids: bytes
 
@@ -275,7 +275,7 @@ class Refused(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Broke(Struct, frozen=True, array_like=True, tag=5):
-    """Something else raised; it is told by its kind, as its message may hold content."""
+    """Any other exception, reported by its type only, as its message may hold content."""
 
     message: str
 

@@ -100,7 +100,7 @@ class ProcessSource:
             except EOFError:
                 how = process.wait()
                 raise EngineError(
-                    f"The engine's process ended while it loaded the model in {self._folder}: {how}. "
+                    f"The engine process ended while loading the model in {self._folder}: {how}. "
                     f"{process.last_words()}".strip()
                 ) from None
             match answer:
@@ -108,4 +108,4 @@ class ProcessSource:
                     return answer
                 case LoadFailed(message=message):
                     raise EngineError(message)
-        raise EngineError(f"The model in {self._folder} was not loaded within {LOAD_LIMIT_S:g} s.")
+        raise EngineError(f"Loading the model in {self._folder} took longer than {LOAD_LIMIT_S:g} s.")

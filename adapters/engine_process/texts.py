@@ -139,12 +139,12 @@ class TextProcess:
                     answer = running.ask(request, limit_s)
                 except TimeoutError:
                     self._replace(running)
-                    _log.warning("[models] a text process was too slow and is started again")
+                    _log.warning("[models] restarting a text process that timed out")
                     raise refusal from None
                 except (EOFError, OSError):
                     self._replace(running)
                     _log.warning(
-                        "[models] a text process died and is started again: %s; it last wrote: %s",
+                        "[models] restarting a text process that died: %s; last output: %s",
                         running.process.wait(),
                         running.process.last_words(),
                     )
@@ -185,7 +185,7 @@ class _Running:
             self.process.kill()
             how = self.process.wait()
             raise EngineError(
-                f"The process that renders prompts for the model in {self._folder} did not start: {how}. "
+                f"The text process of the model in {self._folder} did not start: {how}. "
                 f"{self.process.last_words()}"
             ) from None
         self._ready = True

@@ -114,7 +114,7 @@ class Finder:
         self._cursor.execute(statement, {"after": self._wanted.after, "owner": self._wanted.owner})
         row = self._cursor.fetchone()
         if row is None:
-            raise InvalidRequestError(f"There is no response '{self._wanted.after}'.", param="after")
+            raise InvalidRequestError(f"Response '{self._wanted.after}' not found.", param="after")
         return _Place(row["created_ms"], row["n"])
 
     def _leading(self, conditions: list[_Condition]) -> _Condition:

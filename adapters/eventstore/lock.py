@@ -116,4 +116,4 @@ def _in_use(path: Path) -> str:
     server = holder(path)
     who = f"process {server.pid}" if server else "another process"
     where = f", which listens on {server.address}" if server and server.address else ""
-    return f"The event store '{path}' is in use by {who}{where}. A store has one server at a time."
+    return f"The event store '{path}' is in use by {who}{where}. Only one server can use a store at a time."

@@ -31,7 +31,7 @@ class UnsupportedEncodingError(InvalidRequestError):
     code = "unsupported_content_encoding"
 
     def __init__(self, encoding: str) -> None:
-        super().__init__(f"Content-Encoding is '{encoding[:64]}'; it may be {', '.join(_DECODERS)}")
+        super().__init__(f"Unsupported Content-Encoding '{encoding[:64]}'. Supported: {', '.join(_DECODERS)}")
 
 
 class _Decoder(Protocol):

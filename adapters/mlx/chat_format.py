@@ -1,4 +1,4 @@
-"""How a model marks its thinking and its calls in the text it makes, as far as `mlx_lm` knows it."""
+"""How a model marks thinking and calls in its output, as far as `mlx_lm` knows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,20 +8,20 @@ from turnlog.domain.tokens import TokenIds
 ANSWER = "normal"
 THINKING = "reasoning"
 CALL = "tool"
-"""What a text is: the states of `mlx_lm`. A chat format may have more; their text is part of the answer."""
+"""The states of `mlx_lm`. A chat format may have more; their text is part of the answer."""
 
 Marker = tuple[str, str]
-"""A text that is no part of the answer, and what the text after it is."""
+"""A text that is not part of the answer, and the state that it begins."""
 
 Markers = Mapping[str, tuple[Marker, ...]]
-"""By what a text is: the markers to look for in it."""
+"""The markers to look for, by state."""
 
 DEFAULT_CALL = ("<tool_call>", "</tool_call>")
-"""What a call stands between where a model has no format of its own."""
+"""The markers around a call for models without a format of their own."""
 
 
 class ChatFormat:
-    """What is to be known of one tokenizer, a `TokenizerWrapper` of `mlx_lm`; nothing of it changes."""
+    """The immutable chat format of one tokenizer, a `TokenizerWrapper` of `mlx_lm`."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.ends: frozenset[int] = frozenset(tokenizer.eos_token_ids)
@@ -40,7 +40,7 @@ class ChatFormat:
         """The ids of the two texts of `DEFAULT_CALL`; fewer if the tokenizer lacks one."""
 
     def begins_with(self, prompt: TokenIds) -> str:
-        """What the text is that the model makes first after a prompt."""
+        """The state of the model's first text after a prompt."""
         if self._initial:
             return self._initial
         return THINKING if self.leaves_thinking_open(prompt) else ANSWER
@@ -49,7 +49,7 @@ class ChatFormat:
         """Whether thinking begins in the last message of `ids` and does not end there."""
         if self.think_start is None:
             return False
-        # Backwards, and no further than the last message: a long prompt costs no time.
+        # Backwards through the last message only, so that a long prompt costs no time.
         for place in range(len(ids) - 1, -1, -1):
             if ids[place] in self.ends or _stands_at(ids, place, self.think_end_ids):
                 return False
@@ -80,14 +80,14 @@ class ChatFormat:
         found: dict[str, list[Marker]] = {ANSWER: [], THINKING: [], CALL: []}
         for state, ways in tokenizer.response_transitions.items():
             found.setdefault(state, []).extend(ways)
-        calls_are_told = any(then == CALL for ways in found.values() for _, then in ways)
+        has_call_marker = any(then == CALL for ways in found.values() for _, then in ways)
         if self.think_start and self.think_end:
-            # A model may open what is open and close what is closed; neither is ever shown.
+            # A model may repeat an opening or closing marker; neither is ever shown.
             found[ANSWER] += [(self.think_start, THINKING), (self.think_end, ANSWER)]
             found[THINKING] += [(self.think_end, ANSWER), (self.think_start, THINKING)]
-            # Some models call in the middle of a thought and never end it.
+            # Some models call a tool in the middle of a thought and never close it.
             found[THINKING].append((self.call_start, CALL))
-        if not calls_are_told:
+        if not has_call_marker:
             found[ANSWER].append((self.call_start, CALL))
         if self.call_end:
             found[CALL].append((self.call_end, ANSWER))

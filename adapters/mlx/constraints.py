@@ -65,7 +65,7 @@ class ConstraintCompiler:
         """Make a constraint ready; see `InferenceEngine.compile`.
 
         Raises:
-            InvalidRequestError: a schema breaks a limit, is invalid, or says what cannot be followed.
+            InvalidRequestError: a schema breaks a limit, is invalid, or is not supported.
         """
         checked(constraint)
         shape: Shape
@@ -81,16 +81,16 @@ class ConstraintCompiler:
         """Make a constraint ready that another process has compiled for the same tokenizer.
 
         Raises:
-            InvalidRequestError: its grammar cannot be followed.
+            InvalidRequestError: its grammar is not supported.
         """
         matcher = LLMatcher(self._tokenizer(), constraint.grammar, limits=_LIMITS, log_level=0)
         if matcher.is_error():
-            raise InvalidRequestError(f"The schema cannot be followed: {_first_line(matcher.get_error())}")
+            raise InvalidRequestError(f"Unsupported schema: {_first_line(matcher.get_error())}")
         return MlxConstraint(matcher, constraint)
 
     def _json(self, schema: Json) -> str:
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_STYLE | _STRICT)  # type: ignore[arg-type]
-        self._validate(grammar, "The JSON schema cannot be followed")
+        self._validate(grammar, "The JSON schema is not supported")
         return grammar
 
     def _calls(self, constraint: CallConstraint) -> str:
@@ -108,11 +108,11 @@ class ConstraintCompiler:
     def _validate_tools(self, tools: Sequence[Tool]) -> None:
         for tool in tools:
             alone = LLMatcher.grammar_from_json_schema(_arguments(tool))
-            self._validate(alone, f"The parameters schema of the tool '{tool.name}' cannot be followed")
+            self._validate(alone, f"The parameters schema of the tool '{tool.name}' is not supported")
 
     def _lark(self, rules: Sequence[str]) -> str:
         grammar = LLMatcher.grammar_from_lark("\n".join(rules))
-        self._validate(grammar, "The tools cannot be followed")
+        self._validate(grammar, "The tool schemas are not supported")
         return grammar
 
     def _validate(self, grammar: str, complaint: str) -> None:

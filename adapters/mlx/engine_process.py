@@ -71,7 +71,7 @@ class EngineServer:
     def __init__(self, channel: Channel[ToEngine]) -> None:
         self._channel = channel
         self._inbox: SimpleQueue[ToEngine] = SimpleQueue()
-        self._said: list[Output] = []
+        self._outputs: list[Output] = []
         self._numbers = count(1)
         self._caches: dict[int, MlxCache] = {}
         self._saying = Lock()
@@ -139,20 +139,22 @@ class EngineServer:
     # ── on the engine's thread ──
 
     def _say(self, turn: int, output: EngineOutput) -> None:
-        self._said.append(self._told(turn, output))
+        self._outputs.append(self._message(turn, output))
 
     def _send_said(self) -> None:
-        said, self._said = self._said, []
-        self._channel.send(Outputs(said))
+        outputs, self._outputs = self._outputs, []
+        self._channel.send(Outputs(outputs))
 
-    def _told(self, turn: int, output: EngineOutput) -> Output:
+    def _message(self, turn: int, output: EngineOutput) -> Output:
         match output:
             case TextChunk(text=text, logprobs=logprobs):
                 return Said(turn, text, logprobs)
             case ReasoningChunk(text=text):
                 return Thought(turn, text)
             case End():
-                stats = TurnStats(**{name: value for name, value in asdict(output).items() if name in _SPENT})
+                stats = TurnStats(
+                    **{name: value for name, value in asdict(output).items() if name in _STATS_FIELDS}
+                )
                 return Ended(
                     turn,
                     output.finish_reason,
@@ -167,7 +169,7 @@ class EngineServer:
             case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():
-                raise AssertionError(f"an engine in this process does not say {output}")
+                raise AssertionError(f"unexpected engine output {output}")
 
     def _noted(self, cache: CacheHandle | None) -> CacheNote | None:
         if cache is None:
@@ -198,7 +200,7 @@ class EngineServer:
         return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
-_SPENT = frozenset(TurnStats.__struct_fields__)
+_STATS_FIELDS = frozenset(TurnStats.__struct_fields__)
 
 
 class _ToServer(logging.Handler):

@@ -1,7 +1,7 @@
-"""What the text of a turn means: thinking, answer and calls told apart as it comes. No model, no I/O.
+"""Split a turn's text into thinking, answer and calls as it streams. No model, no I/O.
 
-Text goes in by pieces, cut anywhere, and what a client may see comes out at once. Held back is only what
-could still become a marker or a stop text, and white space that may turn out to stand beside a marker.
+Text goes in in pieces, cut anywhere, and the visible part comes out at once. Only text that could still
+become a marker or a stop text is buffered, and white space that may turn out to stand next to a marker.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from turnlog.domain.items import Logprob
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import EngineCall, EngineChunk, ReasoningChunk, TextChunk
 
-# What a text is, beside the states of a chat format: JSON, calls, either while it is empty, or nothing.
-_CONSTRAINED = "guided"
+# States besides those of a chat format: JSON, calls, either (while still empty), or past a stop text.
+_CONSTRAINED = "constrained"
 _FORCED = "forced"
 _OPEN = "open"
 _STOPPED = "stopped"
@@ -21,22 +21,22 @@ _STOPPED = "stopped"
 _HOMES: dict[Shape, str] = {"free": ANSWER, "json": _CONSTRAINED, "calls": _FORCED, "json or calls": _OPEN}
 
 Parse = Callable[[str], tuple[EngineCall, ...]]
-"""Reads calls out of a text. What is none comes back as one call whose status is not "ok"."""
+"""Parses calls from a text. A text that is not a call comes back as one call whose status is not "ok"."""
 
 
 class OutputParser:
-    """The text of one turn. `text`, `thought` and `calls` are whole after `end`.
+    """Parses the text of one turn. `text`, `thought` and `calls` are complete after `end`.
 
-    From the first call on nothing more is shown, but all of it is kept: whatever cannot be read as a call
-    is part of `text`, markers included, so that nothing the model said is lost.
+    From the first call on, nothing more is shown, but nothing is lost: text that cannot be parsed as a call
+    becomes part of `text`, markers included.
 
     Args:
-        markers: how the model marks what its text is (`ChatFormat.markers`).
-        begins_with: what its first text is.
+        markers: the model's markers by state (`ChatFormat.markers`).
+        begins_with: the state of its first text.
         stop: texts that end the answer. They count in the answer only, not in thinking or calls.
-        parse: reads calls; None if there are no tools, then their markers are text like any other.
-        shape: what a grammar makes of the answer. In JSON nothing is a marker; calls, which `parse` reads,
-            are all there is, and where either may come they begin with a marker.
+        parse: parses calls; None if there are no tools, and call markers are then ordinary text.
+        shape: the form that a constraint gives the answer. JSON has no markers; "calls" is nothing but
+            calls for `parse`; in "json or calls", calls begin with a marker.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OutputParser:
         self._scanners = {state: MarkerScanner(MarkerSet(way)) for state, way in self._ways.items()}
         self._unmarked = MarkerScanner(MarkerSet(()))
         self._state = begins_with if home == ANSWER or begins_with == THINKING else home
-        # Beside markers of calls and thinking, white space belongs to the marker.
+        # White space next to a marker of calls or thinking belongs to the marker.
         self._holds_space = home == ANSWER and not {CALL, THINKING}.isdisjoint(self._ways[ANSWER].values())
         self._unread = self._gap = ""
         self._kept: list[str] = []
@@ -68,7 +68,7 @@ class OutputParser:
 
     @property
     def thinks(self) -> bool:
-        """Whether what comes next is thinking."""
+        """Whether the next text is thinking."""
         return self._state == THINKING
 
     @property
@@ -89,11 +89,11 @@ class OutputParser:
 
     @property
     def calls(self) -> tuple[EngineCall, ...]:
-        """The calls in their order, those that could not be read among them."""
+        """The calls in order, including those that could not be parsed."""
         return tuple(self._calls)
 
     def receive(self, text: str, logprob: Logprob | None = None) -> list[EngineChunk]:
-        """What a client may see now of a further token's text. `logprob` is that token's, if asked for."""
+        """Process a token's text; returns the chunks that are visible now. `logprob` is that token's."""
         chunks: list[EngineChunk] = []
         if logprob is not None:
             self._logprobs.append(logprob)
@@ -106,19 +106,19 @@ class OutputParser:
             if not marker:
                 break
             if self._state != state:
-                # The answer has begun with what stood before, so this is no marker any more.
+                # The text before it began the answer, so this is no longer a marker.
                 text, at = marker + text[at:], 0
                 continue
-            self._pass(marker, chunks)
-            # The marker's own tokens are not shown; the last one may have more to it than the marker.
+            self._change_state(marker, chunks)
+            # The marker's own tokens are not shown; the last one may extend past the marker.
             self._logprobs = self._logprobs[-1:] if at < len(text) else []
         if self._state in (THINKING, CALL, _FORCED):
-            # Log probabilities are told of the answer only.
+            # Log probabilities are reported for the answer only.
             self._logprobs.clear()
         return chunks
 
     def end(self) -> list[EngineChunk]:
-        """What was held back and turned out to be plain text. Nothing may be received afterwards."""
+        """Flush buffered text that turned out to be plain. Call `receive` no more afterwards."""
         chunks: list[EngineChunk] = []
         self._take(self._unread + self._scanner.flush(), chunks)
         if self._state == CALL:
@@ -135,7 +135,7 @@ class OutputParser:
         return self._scanners.get(self._state, self._unmarked)
 
     def _take(self, text: str, chunks: list[EngineChunk]) -> None:
-        """A text without markers, for what the state says it is."""
+        """Route a text without markers by the current state."""
         if not text or self._state == _STOPPED:
             return
         if self._state in (CALL, _FORCED):
@@ -158,14 +158,14 @@ class OutputParser:
 
     def _answer(self, text: str, chunks: list[EngineChunk]) -> None:
         if self._has_thought and not self._kept:
-            # Templates of thinking models put empty lines between thought and answer.
+            # Templates of reasoning models put empty lines between thought and answer.
             text = text.lstrip("\n")
             if not text:
                 self._logprobs.clear()
                 return
         self._kept.append(text)
         if self._state == _OPEN and text.strip():
-            # Text held back has other markers now.
+            # Buffered text has other markers now.
             self._unread = self._scanner.flush()
             self._state = _CONSTRAINED
         if self._called:
@@ -180,8 +180,8 @@ class OutputParser:
             chunks.append(TextChunk(text, tuple(self._logprobs)))
             self._logprobs.clear()
 
-    def _pass(self, marker: str, chunks: list[EngineChunk]) -> None:
-        """A marker says what the text after it is."""
+    def _change_state(self, marker: str, chunks: list[EngineChunk]) -> None:
+        """Move to the state that a marker begins."""
         then = self._ways[self._state][marker]
         if self._state == CALL:
             self._close_call(marker)
@@ -204,16 +204,16 @@ class OutputParser:
 
     def _close_call(self, closed_by: str) -> None:
         assert self._parse
-        said = "".join(self._call)
+        text = "".join(self._call)
         self._call.clear()
-        calls = self._parse(said)
+        calls = self._parse(text)
         self._calls += calls
         if any(call.status != "ok" for call in calls):
-            self._kept.append(f"{self._opened_by}{said}{closed_by}")
+            self._kept.append(f"{self._opened_by}{text}{closed_by}")
 
 
 def _ways(markers: Markers, stop: Sequence[str], home: str, *, calls: bool) -> dict[str, dict[str, str]]:
-    """The markers that count in a turn whose answer is `home`, each with what the text after it is."""
+    """The markers of each state in a turn whose answer's state is `home`, with the state each begins."""
     stops = dict.fromkeys(filter(None, stop), _STOPPED)
     if home != ANSWER:
         thinking = [

@@ -1,7 +1,7 @@
-"""A conversation as token ids, in which nobody but the chat template speaks in control tokens.
+"""Render a conversation as token ids, in which only the chat template can produce special tokens.
 
 The usual way, rendering the template and encoding the text, reads `<|im_end|>` typed by a user as the end
-of the user's message. Here such texts are escaped while the template is rendered (`TokenEscape`), and encoded
+of the user's message. Here such texts are escaped while the template is rendered (`TokenEscape`) and encoded
 as plain text afterwards. A conversation without any gets exactly the ids of the usual way.
 """
 
@@ -49,19 +49,19 @@ class PromptRenderer:
         Raises:
             InvalidRequestError: the template refuses the conversation.
         """
-        escape = TokenEscape(lambda text: self._control_spans(self._encoding(text)))
+        escape = TokenEscape(lambda text: self._special_spans(self._encoding(text)))
         try:
-            conversation = escape.over(conversation_of(messages))
-            offered = escape.over(functions(tools))
+            conversation = escape.escaped(conversation_of(messages))
+            offered = escape.escaped(functions(tools))
         except RecursionError as error:
-            raise InvalidRequestError("Something in this conversation is nested too deeply.") from error
+            raise InvalidRequestError("The conversation is nested too deeply.") from error
         fitted = self._template.fitted(conversation, offered, effort=effort)
         pieces = self._splicer.pieces(conversation, recorded or {}, fitted)
         ids = tuple(id_ for piece in pieces for id_ in self._ids(piece, escape))
         return Prompt(ids, self._template.effort(effort))
 
     def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
-        """What each id says on its own; a part of a character is told as "\ufffd"."""
+        """The text of each id on its own; part of a character is rendered as "\ufffd"."""
         return tuple(self._encoder.decode([id_], skip_special_tokens=False) for id_ in ids)
 
     def _ids(self, piece: str | TokenIds, escape: TokenEscape) -> Iterator[int]:
@@ -71,16 +71,16 @@ class PromptRenderer:
             yield from piece
 
     def _text_ids(self, text: str, escape: TokenEscape) -> Iterator[int]:
-        """The ids of a rendered text. Where something is hidden, it is plain between two control tokens."""
+        """The ids of a rendered text. A stretch between special tokens that has escapes is encoded plain."""
         encoding = self._encoding(text)
-        if not escape.covers(text):
+        if not escape.contains_escaped(text):
             yield from encoding.ids
             return
         usual = begins = 0
-        for start, end in [*self._control_spans(encoding), (len(text), len(text))]:
-            if escape.covers(text[begins:start]):
+        for start, end in [*self._special_spans(encoding), (len(text), len(text))]:
+            if escape.contains_escaped(text[begins:start]):
                 yield from self._encoding(text[usual:begins]).ids
-                yield from self._plain_ids(escape.lifted(text[begins:start]))
+                yield from self._plain_ids(escape.restored(text[begins:start]))
                 usual = start
             begins = end
         yield from self._encoding(text[usual:]).ids
@@ -89,11 +89,11 @@ class PromptRenderer:
         ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
         if self._added.isdisjoint(ids):
             return ids
-        # A control token that is an ordinary word of the vocabulary as well: no single character is one.
+        # Some special tokens are ordinary vocabulary words as well; no single character is one.
         return [id_ for each in text for id_ in self._plain.encode(each, add_special_tokens=False).ids]
 
     def _encoding(self, text: str) -> Encoding:
         return self._encoder.encode(text, add_special_tokens=False)
 
-    def _control_spans(self, encoding: Encoding) -> list[tuple[int, int]]:
+    def _special_spans(self, encoding: Encoding) -> list[tuple[int, int]]:
         return [span for id_, span in zip(encoding.ids, encoding.offsets, strict=True) if id_ in self._added]

@@ -39,12 +39,12 @@ class PromptSplicer:
         Raises:
             InvalidRequestError: the template refuses the conversation.
         """
-        said = {index: self._said(ids) for index, ids in recorded.items()}
-        fitting = [index for index, ids in said.items() if self._is_whole(conversation[index], ids)]
+        answers = {index: self._without_end(ids) for index, ids in recorded.items()}
+        fitting = [index for index, ids in answers.items() if self._is_whole(conversation[index], ids)]
         while fitting:
             places = _Places(conversation, fitting)
             try:
-                texts, openings = self._texts(places, said, rendered)
+                texts, openings = self._texts(places, answers, rendered)
             except InvalidRequestError:
                 # With its messages bare it is another conversation, which the template may not like.
                 break
@@ -52,23 +52,23 @@ class PromptSplicer:
             if not misfits:
                 pieces: list[str | TokenIds] = [texts[0]]
                 for index, text in zip(places.order, texts[1:], strict=True):
-                    pieces += [f"{pieces.pop()}{openings[index]}", said[index], text]
+                    pieces += [f"{pieces.pop()}{openings[index]}", answers[index], text]
                 return pieces
             fitting = [index for index in fitting if index not in misfits]
         return [rendered(conversation)]
 
-    def _said(self, ids: TokenIds) -> TokenIds:
+    def _without_end(self, ids: TokenIds) -> TokenIds:
         # The template writes the end of the message itself.
         return ids[:-1] if ids and ids[-1] in self._chat_format.ends else ids
 
-    def _is_whole(self, message: Json, said: TokenIds) -> bool:
-        """Whether the ids say neither more nor less than the message; a thought cut off does."""
-        ended = self._chat_format.ends_thinking(said)
+    def _is_whole(self, message: Json, ids: TokenIds) -> bool:
+        """Whether the ids stand for exactly the message; those of a thought cut off do not."""
+        ended = self._chat_format.ends_thinking(ids)
         thought = "reasoning" in message
-        return bool(said) and ended == thought and not self._chat_format.leaves_thinking_open(said)
+        return bool(ids) and ended == thought and not self._chat_format.leaves_thinking_open(ids)
 
     def _texts(
-        self, places: "_Places", said: Mapping[int, TokenIds], rendered: Rendered
+        self, places: "_Places", answers: Mapping[int, TokenIds], rendered: Rendered
     ) -> tuple[list[str], dict[int, str]]:
         """The texts around the answers, and for each answer that fits in its place what has to open it."""
         bare = rendered(places.bare)
@@ -76,7 +76,7 @@ class PromptSplicer:
         shows_thought = places.with_thoughts_shown(rendered)
         shows_calls = places.with_calls_apart(rendered, texts)
         openings = {index: "" for index in places.order if index in shows_thought & shows_calls}
-        unopened = [index for index in openings if self._chat_format.ends_thinking_of_prompt(said[index])]
+        unopened = [index for index in openings if self._chat_format.ends_thinking_of_prompt(answers[index])]
         if unopened:
             ask = bare.removeprefix(rendered(places.bare, asks=False))
             for index in unopened:

@@ -160,7 +160,7 @@ class ChatTemplate:
             advice = f"It stops at {_named(conversation, place)}: change that or leave it out"
         said = error.message.rstrip(".")
         return InvalidRequestError(
-            f"The model's chat template refuses this conversation: {said}. {advice}.", param="input"
+            f"The model's chat template rejected this conversation: {said}. {advice}.", param="input"
         )
 
 

@@ -71,7 +71,7 @@ class TextServer:
             case CompileCalls(tools=tools, many=many):
                 return Compiled(self._constraints.compile(CallConstraint(tools, many)).constraint)
             case LoadTokenizer():
-                raise AssertionError("a tokenizer is loaded once")
+                raise AssertionError("the tokenizer is already loaded")
 
 
 def main() -> None:

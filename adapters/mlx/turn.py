@@ -1,4 +1,4 @@
-"""One turn while it runs: sampled tokens in, outputs out. `OutputParser` says what the tokens mean."""
+"""One running turn: sampled tokens in, outputs out. `OutputParser` interprets the tokens."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ from turnlog.domain.usage import Timing
 
 
 class BatchedTurn:
-    """A turn in the batch. `alone` says whether no other turn has been there with it.
+    """A turn in the batch. `unbatched` stays true while no other turn has shared the batch with it.
 
     Args:
-        parser: a fresh one, for what this turn says.
+        parser: a fresh one, for this turn's text.
         detokenizer: a fresh streaming one of `mlx_lm`.
         token_bytes: those of the same tokenizer.
         submitted_s: when the turn was submitted, on the clock of `perf_counter`.
@@ -45,12 +45,12 @@ class BatchedTurn:
         submitted_s: float,
     ) -> None:
         self.turn_id = submission.turn_id
-        self.alone = True
+        self.unbatched = True
         self._deliver = deliver
         self._parser = parser
         self._detokenizer = detokenizer
         self._bytes = token_bytes
-        self._last_said: deque[int] = deque(maxlen=MOST_TOKENS_OF_A_CHARACTER)
+        self._last_visible: deque[int] = deque(maxlen=MOST_TOKENS_OF_A_CHARACTER)
         self._output_ids: list[int] = []
         self._reasoning_tokens = 0
         self._prompt_tokens = len(submission.prompt.ids)
@@ -64,12 +64,12 @@ class BatchedTurn:
         return self._parser.stopped
 
     def started(self, cached_tokens: int) -> None:
-        """The turn is in the batch, with so much of its prompt known already."""
+        """The turn is in the batch, with `cached_tokens` of its prompt already computed."""
         self._cached_tokens = cached_tokens
         self._started_s = perf_counter()
 
     def receive(self, token: int, logprob: Logprob | None = None, *, ends: bool) -> None:
-        """Take the next sampled token; one that `ends` the answer is counted but not said."""
+        """Take the next sampled token; one that `ends` the answer is counted but not shown."""
         self._last_s = perf_counter()
         if not self._output_ids:
             self._first_s = self._last_s
@@ -78,24 +78,24 @@ class BatchedTurn:
             return
         thought = self._parser.thinks
         self._detokenizer.add_token(token)
-        self._last_said.append(token)
-        self._say(self._parser.receive(self._detokenizer.last_segment, logprob))
-        # The markers around the thinking count as well: the client pays for them with its budget.
+        self._last_visible.append(token)
+        self._emit(self._parser.receive(self._detokenizer.last_segment, logprob))
+        # The markers around the reasoning count as well: they are part of the client's token budget.
         self._reasoning_tokens += thought or self._parser.thinks
 
     def finish(self, reason: str, cache: MlxCache) -> None:
         """The model stopped by itself ("stop") or ran out of its budget ("length").
 
-        `output_ids` are all sampled ids, the end token included: prompt and output together are what the
-        next prompt repeats. The cache has read all of that, or all but the last id (decision 0013).
+        `output_ids` are all sampled ids, the end token included: the next prompt repeats prompt and output
+        together. The cache covers all of that, or all but the last id (decision 0013).
         """
         self._detokenizer.finalize()
         rest = self._detokenizer.last_segment
-        if self._bytes.end_within_character(self._last_said):
-            # A character that will not become whole is no text (T2-12).
+        if self._bytes.end_within_character(self._last_visible):
+            # An incomplete character is not text (T2-12).
             rest = rest.rstrip("\ufffd")
-        self._say(self._parser.receive(rest))
-        self._say(self._parser.end())
+        self._emit(self._parser.receive(rest))
+        self._emit(self._parser.end())
         self._deliver(
             End(
                 finish_reason=self._finish_reason(reason),
@@ -108,7 +108,7 @@ class BatchedTurn:
         )
 
     def cancel(self, cache: MlxCache | None = None) -> None:
-        """The turn was taken out before its end."""
+        """The turn was removed before its end."""
         self._deliver(Cancelled(cache, self._stats()))
 
     def fail(self, error: Exception) -> None:
@@ -120,7 +120,7 @@ class BatchedTurn:
             return "length"
         return "tool_calls" if any(call.status == "ok" for call in self._parser.calls) else "stop"
 
-    def _say(self, chunks: Iterable[EngineChunk]) -> None:
+    def _emit(self, chunks: Iterable[EngineChunk]) -> None:
         for chunk in chunks:
             self._deliver(chunk)
 
@@ -132,7 +132,7 @@ class BatchedTurn:
             reasoning_tokens=self._reasoning_tokens,
             timing=self._timing(),
             output_ids=tuple(self._output_ids),
-            alone=self.alone,
+            unbatched=self.unbatched,
         )
 
     def _timing(self) -> Timing:
@@ -149,7 +149,7 @@ class BatchedTurn:
 
 
 def failed(error: Exception, stats: TurnStats | None = None) -> EngineFailed:
-    """How an engine tells that something raised."""
+    """The output that reports an exception in the engine."""
     return EngineFailed(f"{type(error).__name__}: {error}", stats)
 
 

@@ -25,19 +25,19 @@ def checked_config(folder: Path) -> dict[str, Any]:
         EngineError: the folder is missing or incomplete, or wants code of its own to be run.
     """
     if not folder.is_dir():
-        raise EngineError(f"There is no model folder at {folder}.")
+        raise EngineError(f"No model folder at {folder}.")
     if not (folder / "config.json").is_file():
-        raise EngineError(f"{folder} is not a model folder: config.json is expected there.")
+        raise EngineError(f"{folder} is not a model folder: config.json is missing.")
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise EngineError(f"The model folder {folder} has no tokenizer: tokenizer.json is expected there.")
+        raise EngineError(f"The model folder {folder} has no tokenizer: tokenizer.json is missing.")
     if not any(folder.glob("model*.safetensors")):
-        raise EngineError(f"The model folder {folder} has no weights: model*.safetensors is expected there.")
+        raise EngineError(f"The model folder {folder} has no weights: model*.safetensors is missing.")
     config = _read_json(folder / "config.json")
     for name in ("model_file", "auto_map"):
         if name in config:
             raise EngineError(
-                f"The model in {folder} wants code of its own to be run ('{name}' in config.json); "
-                "turnlog never does that."
+                f"The model in {folder} requires custom code ('{name}' in config.json), "
+                "which turnlog never runs."
             )
     if (folder / "generation_config.json").is_file():
         ends = _read_json(folder / "generation_config.json").get("eos_token_id")
@@ -55,7 +55,7 @@ def sampling_defaults(folder: Path) -> ModelDefaults:
             try:
                 found = read_default(name, value).over(found)
             except msgspec.ValidationError as error:
-                _log.warning("[models] %s: %s is passed over: %s", path, key, error)
+                _log.warning("[models] %s: ignoring %s: %s", path, key, error)
     return found
 
 

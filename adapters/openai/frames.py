@@ -145,9 +145,9 @@ class Framer:
         match item:
             case MessageItem(text=text, logprobs=logprobs):
                 part = {**at, "content_index": 0}
-                told = logprob_objects(logprobs)
+                tokens = logprob_objects(logprobs)
                 frames = [
-                    self._frame("response.output_text.done", **part, text=text, logprobs=told),
+                    self._frame("response.output_text.done", **part, text=text, logprobs=tokens),
                     self._frame("response.content_part.done", **part, part=text_part(text, logprobs)),
                 ]
             case ReasoningItem(text=text):

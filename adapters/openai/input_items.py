@@ -86,7 +86,7 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
         elif isinstance(item, UnknownItem):
             skipped.add(item.type)
     for kind in logged(skipped):
-        log.info("[responses] input items of type %s are skipped", kind)
+        log.info("[responses] skipping input items of type %s", kind)
     return tuple(found)
 
 
@@ -145,10 +145,10 @@ def _content(item: MessageItem, at: str) -> tuple[str, tuple[Image, ...]]:
         place = f"{at}[{index}]"
         if part.type == "input_image":
             if item.role != "user":
-                raise InvalidRequestError(f"{place}: only user messages may have images", param="input")
+                raise InvalidRequestError(f"{place}: only user messages may contain images", param="input")
             images.append(_image(part, place))
         elif images:
-            raise InvalidRequestError(f"{place}: text must stand before images", param="input")
+            raise InvalidRequestError(f"{place}: text must come before images", param="input")
         else:
             texts.append(_text(part, place))
     return "".join(texts), tuple(images)

@@ -176,7 +176,7 @@ def check_json(body: bytes, limits: RequestLimits) -> None:
         raise _too_many(limits)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > limits.json_depth:
         raise InvalidRequestError(
-            f"The body's JSON is nested more than {limits.json_depth} deep.", code="json_too_deep"
+            f"The body's JSON has more than {limits.json_depth} levels.", code="json_too_deep"
         )
 
 

@@ -147,6 +147,6 @@ def _refuse_silence(request: TurnRequest) -> None:
 
     if not request.previous_response_id and not any(map(says_something, request.input)):
         raise InvalidRequestError(
-            "The input is empty and there is no previous response to go on from; send some text.",
+            "The input is empty and there is no previous response to continue.",
             param="input",
         )

@@ -25,13 +25,13 @@ _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 
 
 def response_object(response: Response) -> Json:
-    """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
+    """The response as `GET /v1/responses/{id}` shows it, in any state."""
     output = [item_object(item) for item in response.items]
-    told = _object(response.created, response.ended, api_status(response), output)
-    details, started = told["incomplete_details"], response.started
+    result = _object(response.created, response.ended, api_status(response), output)
+    details, started = result["incomplete_details"], response.started
     if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
         details["limit"] = started.output_limit
-    return told
+    return result
 
 
 def opening_object(created: ResponseCreated) -> Json:

@@ -25,7 +25,7 @@ def read_tools(given: list[Any]) -> tuple[tuple[Json, ...], dict[str, Tool]]:
     by_place: dict[str, Tool] = {}
     echo = tuple(_read(tool, f"tools[{index}]", by_place) for index, tool in enumerate(given))
     for kind in logged(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
-        log.info("[responses] tools of type %s are not offered to the model", kind)
+        log.info("[responses] ignoring tools of type %s", kind)
     return echo, by_place
 
 

@@ -35,7 +35,7 @@ class ScriptedSource:
 
     @property
     def defaults(self) -> ModelDefaults:
-        """What the script said when it was declared."""
+        """The script's content when it was declared."""
         return self._defaults
 
     def load(self) -> ScriptedEngine:

@@ -1,4 +1,4 @@
-"""`turnlog models`: what a running server has in memory, and changes to it; and fetching a model."""
+"""`turnlog models`: list and change the models of a running server, and fetch a model."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -27,8 +27,8 @@ _STATE_STYLES = {"resident": "green", "loading": "yellow", "declared": "dim"}
 def models(context: click.Context, db: str | None, *, as_json: bool) -> None:
     """List, load, unload and swap the models of the running server.
 
-    The server is the one that keeps the log (--db). Without a running server there is nothing to list: which
-    models there are is said by the options that a server is started with.
+    The server is the one that has the log (--db) open. Without a running server there are no models to list:
+    the options of 'turnlog serve' declare them.
     """
     if context.invoked_subcommand is None:
         with _server(db) as server:
@@ -40,7 +40,7 @@ def models(context: click.Context, db: str | None, *, as_json: bool) -> None:
 @db_option
 @json_option
 def load_model(name: str, db: str | None, *, as_json: bool) -> None:
-    """Load a declared model now, not at its first request."""
+    """Load a declared model now instead of at its first request."""
     _change("load", {"name": name}, db, as_json=as_json)
 
 
@@ -59,9 +59,9 @@ def unload_model(name: str, db: str | None, *, as_json: bool) -> None:
 @db_option
 @json_option
 def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
-    """Let NAME mean the model declared as TO.
+    """Point NAME at the model declared as TO.
 
-    TO is loaded first, if it must be. `swap NAME NAME` undoes it.
+    TO is loaded first if necessary. 'swap NAME NAME' reverts it.
     """
     _change("swap", {"name": name, "to": to}, db, as_json=as_json)
 
@@ -70,7 +70,7 @@ def swap_model(name: str, to: str, db: str | None, *, as_json: bool) -> None:
 @db_option
 @json_option
 def list_loads(db: str | None, *, as_json: bool) -> None:
-    """List the latest loads: who wanted each, how long it took, why it failed."""
+    """List recent loads: cause, duration and error of each."""
     with _server(db) as server:
         entries = server.get("/v1/models")["data"]
     loads = sorted(
@@ -85,7 +85,7 @@ def list_loads(db: str | None, *, as_json: bool) -> None:
 @models.command("pull")
 @click.argument("name", type=click.Choice(["smollm2"]))
 def pull_model(name: str) -> None:
-    """Fetch a model as an MLX model folder, once."""
+    """Download a model as an MLX model folder."""
     with refusing(), progress_bar() as progress:
         folder = pull_default_model(settings().cache, progress)
     out.print(f"{name} is in {folder}")
@@ -120,7 +120,7 @@ def _show(entries: list[Json], *, as_json: bool) -> None:
 def model_table(entries: list[Json]) -> Table:
     """Models as a table."""
     table = plain_table()
-    for title in ("model", "state", "also called"):
+    for title in ("model", "state", "aliases"):
         table.add_column(title, no_wrap=True)
     for title in ("weights", "running", "waiting", "process", "memory", "restarts"):
         table.add_column(title, no_wrap=True, justify="right")
@@ -147,14 +147,14 @@ def model_table(entries: list[Json]) -> Table:
 def load_table(loads: list[Json]) -> Table:
     """Loads as a table, the oldest first."""
     table = plain_table()
-    for title in ("began", "model", "for"):
+    for title in ("started", "model", "cause"):
         table.add_column(title, no_wrap=True)
-    table.add_column("took", no_wrap=True, justify="right")
-    table.add_column("failed")
+    table.add_column("duration", no_wrap=True, justify="right")
+    table.add_column("error")
     for load in loads:
-        began = datetime.fromtimestamp(load["started_ms"] / 1000, UTC)
+        started = datetime.fromtimestamp(load["started_ms"] / 1000, UTC)
         table.add_row(
-            f"{began:%Y-%m-%d %H:%M:%SZ}",
+            f"{started:%Y-%m-%d %H:%M:%SZ}",
             escape(load["model"]),
             load["label"],
             duration(load["ended_ms"] - load["started_ms"]),
@@ -177,7 +177,7 @@ def _last_crash(status: Json) -> str:
     at = datetime.fromtimestamp(crash["at_ms"] / 1000, UTC)
     told = f"{at:%Y-%m-%d %H:%M:%SZ} {crash['reason']}"
     return (
-        f"{told} (stays unloaded until 'turnlog models load {status['id']}')"
+        f"{told} (unloaded; reload with 'turnlog models load {status['id']}')"
         if status["unavailable"]
         else told
     )

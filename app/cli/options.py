@@ -13,9 +13,9 @@ from turnlog.app.settings import Settings, ignored_variables, load_settings
 db_option = click.option(
     "--db",
     metavar="PATH",
-    help="The file that holds the log (default: in the user's data directory); :memory: keeps nothing.",
+    help="Log file (default: TURNLOG_DB, else in the user's data directory); :memory: keeps nothing.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 
 def settings(**options: Any) -> Settings:

@@ -28,21 +28,26 @@ log = logging.getLogger("turnlog")
 @click.option("--port", help="Port to listen on (default 8000; 0 takes a free one).")
 @db_option
 @click.option(
-    "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
+    "--model",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Serve an MLX model folder under this name; repeatable.",
 )
-@click.option(
-    "--default", metavar="NAME", help="The model that answers requests for a name that is not served."
-)
+@click.option("--default", metavar="NAME", help="The model for requests that name an unknown model.")
 @click.option(
     "--sampling",
     multiple=True,
     metavar="NAME.FIELD=VALUE",
-    help="What a request gets that leaves a field open, such as qwen.temperature=0.6; repeatable.",
+    help="Default of a sampling parameter, such as qwen.temperature=0.6; repeatable.",
 )
-@click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
-@click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
+@click.option("--engine", help="mlx (default), or scripted to play a script instead of running a model.")
+@click.option("--script", metavar="FILE", help="The script for the scripted engine.")
 def serve_command(**options: Any) -> None:
-    """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
+    """Serve /v1/responses.
+
+    Without --model, serve smollm2, which is downloaded on the first start. Each option can also be set by an
+    environment variable: --port is TURNLOG_PORT.
+    """
     with refusing(), LineQueue(sys.stderr) as lines:
         settings = load_settings(os.environ, options)
         set_up_logs(settings.log_format, settings.log_level, lines)

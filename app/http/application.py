@@ -1,4 +1,4 @@
-"""The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
+"""The application: security middleware, the routes behind it, and one envelope for every error."""
 
 import logging
 
@@ -30,14 +30,14 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     """The ASGI application that serves `service`.
 
     Raises:
-        SettingsError: a host or an origin that is to be allowed has another form.
+        SettingsError: an allowed host or origin is malformed.
     """
     listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
     if ANY_SANDBOX in allowed.origins:
         log.warning(
-            "TURNLOG_ALLOWED_ORIGINS has 'null': any file and any sandboxed frame in a browser may talk to "
-            "this server and read the answers, whoever wrote it."
+            "TURNLOG_ALLOWED_ORIGINS has 'null': any local file and any sandboxed frame in a browser can use "
+            "this server and read its answers."
         )
     limits = RequestLimits(
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
@@ -48,7 +48,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
-    """What is behind the front door: every route, each guarded by the table of roles."""
+    """The router behind the security middleware; the table of roles guards every route."""
 
     async def note_refusal(error: Exception, scope: Scope) -> None:
         found, code = notes(scope), refusal_code(error)

@@ -38,7 +38,7 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     code = "unsupported_media_type"
 
     def __init__(self, media_type: str) -> None:
-        super().__init__(f"Content-Type is '{media_type}'; it must be application/json")
+        super().__init__(f"Content-Type is '{media_type}'; expected application/json")
 
 
 # The first family that an error belongs to decides.
@@ -112,7 +112,7 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = error.detail
     if status == 404:
-        message = f"There is no {request.method} {request.url.path}"
+        message = f"Route not found: {request.method} {request.url.path}"
     elif status == 405:
         message = "Method not allowed"
     elif status == 413:
@@ -140,7 +140,7 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
     # The route as it is declared: the path is the client's.
     log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    message = "Something went wrong inside turnlog; its log has the details."
+    message = "Internal error. See turnlog's log for details."
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 

@@ -27,9 +27,7 @@ class HostNotAllowedError(ForbiddenError):
     code = "host_not_allowed"
 
     def __init__(self) -> None:
-        super().__init__(
-            "This server does not answer to the Host of the request; TURNLOG_ALLOWED_HOSTS can allow it."
-        )
+        super().__init__("The request's Host is not allowed. Add it to TURNLOG_ALLOWED_HOSTS to allow it.")
 
 
 class InvalidHostError(InvalidRequestError):
@@ -38,7 +36,7 @@ class InvalidHostError(InvalidRequestError):
     code = "invalid_host"
 
     def __init__(self) -> None:
-        super().__init__("The request must have one Host header, with a name and at most a port.")
+        super().__init__("The request must have exactly one valid Host header.")
 
 
 class OriginNotAllowedError(ForbiddenError):
@@ -48,7 +46,7 @@ class OriginNotAllowedError(ForbiddenError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Web pages of this Origin may not talk to this server; TURNLOG_ALLOWED_ORIGINS can allow them."
+            "The request's Origin is not allowed. Add it to TURNLOG_ALLOWED_ORIGINS to allow it."
         )
 
 

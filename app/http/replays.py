@@ -1,4 +1,4 @@
-"""The route of replays: run a turn again, tell it again, or check it."""
+"""The route of replays: run a turn again, stream it again, or check it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -31,16 +31,16 @@ HttpRequest = Request[None, None, State]
 async def replay_response(
     response_id: str, request: HttpRequest, service: Service, caller: Caller
 ) -> Response[Any]:
-    """Replay a turn that is over; a re-run is answered like `POST /v1/responses`."""
+    """Replay a finished turn; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
-    _refuse_what_does_not_go_together(body)
+    _refuse_conflicts(body)
     story = await while_connected(service.retrieval.original(response_id, caller), request.receive)
     original = story.response
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if body.kind == "retell" and body.stream:
-        told = _frames(story, original_pace=body.pace == "original")
-        return FrameStream(told, drain_limit_s=drain_limit_s())
+        stream = _frames(story, original_pace=body.pace == "original")
+        return FrameStream(stream, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
         return Response(response_object(original))
     if body.kind == "check":
@@ -57,14 +57,14 @@ async def replay_response(
     return await answer(turn, request, service, stream=body.stream)
 
 
-def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
+def _refuse_conflicts(body: ReplayBody) -> None:
     if body.kind != "rerun":
         changed = {"model": body.model, "set": body.set, "seed": body.seed == "new"}
         for name, given in changed.items():
             if given:
-                raise InvalidRequestError(f"A {body.kind} changes nothing; leave out '{name}'.", param=name)
+                raise InvalidRequestError(f"'{name}' cannot be used with the kind '{body.kind}'.", param=name)
     if body.kind == "check" and body.stream:
-        raise InvalidRequestError("A check is answered when it is done; leave out 'stream'.", param="stream")
+        raise InvalidRequestError("'stream' cannot be used with the kind 'check'.", param="stream")
 
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""One log line for each request that is refused and, if the setting says so, for every other.
+"""One log line for each refused request and, if so configured, for every other.
 
-Each request has an id, which its answer has as `x-request-id` and every line about it as `request_id`.
+Each request has an id: `x-request-id` in its answer, `request_id` in every log line about it.
 """
 
 import logging
@@ -30,7 +30,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:/+=@-]")
 
 @dataclass
 class Notes:
-    """What is found out about a request. The route is the declared one, as a path may hold anything."""
+    """Facts about a request for its log line. The route is the declared one, as a path may hold anything."""
 
     route: str = "(no route)"
     response_id: str | None = None
@@ -46,15 +46,15 @@ def notes(scope: Any) -> Notes:
 
 
 def note_refusal(scope: Any, error: ResponsesError) -> None:
-    """Have the request's line say why it is refused."""
+    """Record in the request's line why it was refused."""
     notes(scope).code, notes(scope).param = error.code, error.param
 
 
 class RequestLog:
-    """An ASGI application around another; what the line says of a turn comes from the turn's context.
+    """An ASGI middleware; the fields about a turn come from the turn's log context.
 
     Args:
-        every: whether requests that are not refused have a line, too.
+        every: whether to log requests that are not refused, too.
     """
 
     def __init__(self, app: ASGIApp, *, every: bool) -> None:
@@ -79,23 +79,23 @@ class RequestLog:
             await self._app(scope, receive, noting)
         finally:
             if self._every or status >= 400:
-                told = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
+                fields = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
                 by = log if found.owner else stranger_log
-                by.info("[http] %s %s", scope["method"], found.route, extra=told | _said(found, status))
+                by.info("[http] %s %s", scope["method"], found.route, extra=fields | _fields(found, status))
 
 
-def _said(found: Notes, status: int) -> dict[str, object]:
-    told = {
+def _fields(found: Notes, status: int) -> dict[str, object]:
+    fields = {
         "response_id": found.response_id if 200 <= status < 300 else None,
         "owner": found.owner,
         "code": found.code,
         "param": found.param and without_content(found.param),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def without_content(param: str) -> str:
-    """As much of a field's path as the API names: behind that it may be what a client wrote."""
+    """The part of a field's path that the API names; the rest may be a client's own text."""
     kept = ""
     for step in re.split(r"(?=[.\[])", param):
         if not step.startswith("[") and step.removeprefix(".") not in documented_names():
@@ -105,7 +105,7 @@ def without_content(param: str) -> str:
 
 
 def _clients_own_id(scope: Any) -> dict[str, str]:
-    """The id that the client gave the request, if it did; what could forge a line is replaced."""
+    """The client's own id for the request, if any; characters that could forge a line are replaced."""
     headers = Headers.from_scope(scope)
     own = next((headers[name] for name in _CLIENTS_OWN if name in headers), None)
     return {"client_request_id": _NOT_IN_IDS.sub("_", own[:_LONGEST_ID])} if own else {}

@@ -36,7 +36,7 @@ HttpRequest = Request[None, None, State]
 
 
 _SMALL_BODY_BYTES = 64 * 1024
-"""What is decoded more quickly than a thread would begin to; a large body would hold up all streams."""
+"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
 
 
 @post("/v1/responses", status_code=200)
@@ -72,27 +72,29 @@ async def _begin(command: TurnRequest, owner: str, service: Service, *, size_byt
 async def answer(
     turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
 ) -> Response[Any]:
-    """A turn that was begun or joined, as its stream or, when it has ended, as its object."""
+    """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-        headers = _session_headers(turn.cache_class, None)
-        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
+        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        headers = _cache_headers(turn.cache_class, None)
+        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
 
 
 async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
-    """A turn that ended well and is stored, answered as it was when it was live."""
+    """The answer for a successful stored turn, the same as when it was live."""
     response = story.response
     turn_context(response.id, response.created.owner)
-    assert response.started, "what ended well has begun"
+    assert response.started, "a successful turn has started"
     cache_class = response.started.cache_class
     if not command.stream:
-        headers = _session_headers(cache_class, response.ended)
+        headers = _cache_headers(cache_class, response.ended)
         return Response(response_object(response), headers=headers)
-    told = tell(await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate)
-    return FrameStream(told, drain_limit_s=drain_limit_s(), headers=_session_headers(cache_class, None))
+    data = stream_bytes(
+        await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
+    )
+    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
 
 
 async def _stored_frames(story: Story) -> FrameLog:
@@ -102,7 +104,7 @@ async def _stored_frames(story: Story) -> FrameLog:
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
-    """Wait for the end of a turn, which learns of it if its client leaves."""
+    """Wait for the end of a turn; a client that disconnects leaves the turn first."""
     if not await finishes_first(turn.ended.wait(), request.receive):
         turn.leave()
         await turn.ended.wait()
@@ -110,40 +112,40 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
 
 def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
-    headers = _session_headers(turn.cache_class, ended)
+    headers = _cache_headers(turn.cache_class, ended)
     if isinstance(ended, TurnFailed):
         return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response), headers=headers)
 
 
-def _session_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
-    """What became of the warm caches, as the headers say it (R-242 … R-248).
+def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
+    """The headers that report the prefix cache's use (R-242 … R-248).
 
-    A stream's headers leave before the engine knows, so it never says `prefix_hit`, nor a count (R-245).
+    A stream's headers are sent before the engine knows, so they never have `prefix_hit` or a count (R-245).
 
     Args:
         ended: the turn's end; None for a stream.
     """
     cached_tokens = ended.usage.cached_tokens if ended else None
     is_fresh = cache_class == "prefix_hit" and (ended is None or cached_tokens == 0)
-    headers: dict[str, str] = {"X-CacheLookup-Cache": "fresh" if is_fresh else cache_class}
+    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else cache_class}
     if cached_tokens:
         headers["X-Cached-Tokens"] = str(cached_tokens)
     return headers
 
 
-async def tell(
+async def stream_bytes(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
+    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
     number = start - 1
     async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
-        async for told in chunks:
-            if not told:
+        async for chunk in chunks:
+            if not chunk:
                 yield heartbeat(log[1], number)
                 continue
-            number += len(told)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in told)
+            number += len(chunk)
+            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
 
 
 @get("/v1/responses")
@@ -153,7 +155,7 @@ async def upgrade_required(request: HttpRequest) -> Response[Any]:
         raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
     code = notes(request.scope).code = "upgrade_not_supported"
     message = "WebSocket mode is not supported; send POST /v1/responses."
-    # RFC 9110, 15.5.22: which protocol there is instead.
+    # RFC 9110, 15.5.22: the protocol to use instead.
     headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
     return Response(
         error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
@@ -175,8 +177,8 @@ async def read_response(
     else:
         log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
     obfuscated = _flag(query, "include_obfuscation")
-    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(told, drain_limit_s=drain_limit_s())
+    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(data, drain_limit_s=drain_limit_s())
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

@@ -1,7 +1,7 @@
-"""The front door before the routes: names, origins and keys are checked on the request as it was sent.
+"""Security middleware in front of the router: host names, origins and keys are checked on the raw request.
 
-Nothing that is refused here reaches the router, so a route, a method or a path nobody thought of is closed
-as well. Which roles a route lets in is checked once the router has said which route it is (`app.access`).
+Refused requests never reach the router, so even routes, methods and paths nobody thought of are protected.
+The roles that a route admits are checked after routing (`app.access`).
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ _LEAVING = "turnlog.leaving"
 
 
 class SecurityMiddleware:
-    """An ASGI application that lets requests through to `app`.
+    """An ASGI application that passes permitted requests on to `app`.
 
     Args:
-        refused: told the error code of each request that is refused here.
+        refused: called with the error code of each request refused here.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class SecurityMiddleware:
         self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
 
     def _caller(self, scope: HTTPScope) -> Caller | None:
-        """Who asks; None for somebody without a key on a route that wants none."""
+        """The caller; None without a key on a route that needs none."""
         client, server = scope["client"], scope["server"]
-        # The server's own address is what the command line comes from when it listens on that one only.
+        # When the server listens on one address only, the command line connects from that same address.
         from_here = client is not None and (is_loopback(client[0]) or (server and client[0] == server[0]))
         try:
             return self._access.identify(_credential(scope), from_here=bool(from_here))
@@ -85,10 +85,10 @@ class SecurityMiddleware:
                 return None
             raise
 
-    # ── what browsers want to hear (CORS) ─────────────────────────────────────────────────────────
+    # ── CORS ──────────────────────────────────────────────────────────────────────────────────────
 
     def _shared(self, scope: HTTPScope, send: Send) -> Send:
-        """`send` that lets pages of the configured origins read the answer; else `send` as it is (D-17)."""
+        """`send` that lets pages of the allowed origins read the answer; else `send` unchanged (D-17)."""
         if not self._allowed.origins:
             return send
         headers = [(b"vary", b"origin")]
@@ -118,7 +118,7 @@ class SecurityMiddleware:
 
 
 async def _allow_preflight(scope: HTTPScope, send: Send) -> None:
-    """Browsers ask before they send a key, so without one; the real request is checked as any other."""
+    """Browsers send the preflight without a key; the real request is checked like any other."""
     headers = [
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-max-age", _PREFLIGHT_AGE_S),
@@ -130,7 +130,7 @@ async def _allow_preflight(scope: HTTPScope, send: Send) -> None:
 
 
 def _credential(scope: HTTPScope) -> str | None:
-    """The key that was sent; None if there is none, or if two differ and so neither is meant."""
+    """The key that was sent; None if there is none, or if there are two different ones."""
     sent = set(_all(scope, b"x-api-key"))
     for value in _all(scope, b"authorization"):
         scheme, _, key = value.partition(" ")
@@ -147,12 +147,12 @@ def _first(scope: HTTPScope, wanted: bytes) -> str | None:
     return next(iter(_all(scope, wanted)), None)
 
 
-# ── inside: for routes ────────────────────────────────────────────────────────────────────────────
+# ── for routes ────────────────────────────────────────────────────────────────────────────────────
 
 
 # Async, for Litestar calls others on a thread, and a body that is read that late may find its client gone.
 async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """Let a caller through to a route if its roles include it (Litestar's guard of every route)."""
+    """Admit a caller to a route if its role permits (Litestar's guard of every route)."""
     scope = cast(HTTPScope, connection.scope)
     found = notes(scope)
     found.route, found.response_id = scope["path_template"], scope["path_params"].get("response_id")
@@ -162,10 +162,10 @@ async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRou
 # Needs the service only to come after it: two dependencies at once are tasks, and a body that is read that
 # late may find its client gone.
 def caller(request: Request[Any, Any, Any], service: Any) -> Caller:
-    """Who sent the request: the dependency `caller` of every route that wants a key.
+    """The request's sender: the dependency `caller` of every route that needs a key.
 
     Raises:
-        UnauthenticatedError: nobody that is known; only open routes get that far.
+        UnauthenticatedError: there is no known sender; only open routes get that far.
     """
     known: Caller | None = request.scope["user"]
     if known is None:
@@ -174,6 +174,6 @@ def caller(request: Request[Any, Any, Any], service: Any) -> Caller:
 
 
 def until_it_ends(request: Request[Any, Any, Any]) -> ExitStack:
-    """What is entered here is left when the request is over, however it ends."""
+    """Contexts entered on this stack are exited when the request is over, however it ends."""
     leaving: ExitStack = cast(Any, request.scope)[_LEAVING]
     return leaving

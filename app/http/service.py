@@ -1,4 +1,4 @@
-"""What the HTTP layer and the server ask: the use cases of one running service."""
+"""The use cases of one running service, as the HTTP layer and the server call them."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Service:
     """The use cases, wired by the composition root.
 
     Args:
-        heartbeat_s: after how many seconds of silence a stream gives a sign of life.
-        recover: ends the turns that an earlier process lost; to be done before any turn begins.
-        sweep, tidy: remove expired content, and expired warm caches, until they are cancelled.
-        interrupt_reads: ends all reading of the log that is under way.
-        announce: tells other programs the address that this service answers on.
+        heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
+        recover: ends the turns that an earlier process lost; call it before any turn begins.
+        sweep, tidy: remove expired content, and expired cache entries, until cancelled.
+        interrupt_reads: ends all reads of the log that are under way.
+        announce: publishes the service's address to other programs.
     """
 
     models: Models

@@ -13,12 +13,12 @@ from turnlog.domain.errors import ColdQueueFullError, QueueFullError
 
 
 class ColdAdmissions:
-    """At most `max_waiting` + 1 requests wait for each name that is being loaded; None admits everyone.
+    """Admits at most `max_waiting` + 1 requests for each name that is being loaded; None for no limit.
 
-    When the model is there they become reservations of its lane, before anyone who comes later (R-043).
+    Once the model is loaded they become reservations of its lane, ahead of any later request (R-043).
 
     Args:
-        spread: -1 to 1, another for each refusal (`retry_after_s`).
+        spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
     """
 
     def __init__(self, max_waiting: int | None, spread: Callable[[], float] = lambda: 0.0) -> None:
@@ -27,17 +27,17 @@ class ColdAdmissions:
         self._waiting: dict[str, list[ColdAdmission]] = {}
 
     def count(self, name: str) -> int:
-        """How many requests for `name` wait for its model or have not given their admission back."""
+        """How many requests for `name` wait for its model or have not released their admission."""
         return len(self._waiting.get(name, ()))
 
     def admit(self, name: str) -> "ColdAdmission":
         """Admit a request for `name`.
 
         Raises:
-            ColdQueueFullError: too many wait for this name; other names are not concerned (R-045).
+            ColdQueueFullError: too many wait for this name; other names are not affected (R-045).
         """
         if self._max_waiting is not None and self.count(name) > self._max_waiting:
-            # How many it will run at once is not known yet.
+            # The model's capacity is not known yet.
             wait_s = retry_after_s(self.count(name), 1, FIRST_GUESS_S, self._spread())
             raise ColdQueueFullError(self.count(name), self._max_waiting, wait_s)
         admission = ColdAdmission(self, name)
@@ -45,7 +45,7 @@ class ColdAdmissions:
         return admission
 
     def publish(self, name: str, lane: Lane) -> None:
-        """The model of `name` is there: whoever waits for it gets a reservation, or a refusal that stays."""
+        """The model of `name` is loaded: each waiting request gets a reservation or a final refusal."""
         for admission in self._waiting.get(name, ()):
             admission.bind(lane)
 
@@ -57,7 +57,7 @@ class ColdAdmissions:
 
 
 class ColdAdmission:
-    """One request that waits for a model. It is one unit of exactly one budget until it is released."""
+    """One request waiting for a model. It counts towards exactly one budget until it is released."""
 
     def __init__(self, admissions: ColdAdmissions, name: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class ColdAdmission:
     def bind(self, lane: Lane) -> None:
         """Become a reservation of `lane`, giving up the unit of another lane first (R-044).
 
-        One that does not fit is refused for good, also if there is room later (R-043).
+        One that does not fit is refused for good, even if there is room later (R-043).
         """
         if self._refusal or (self._reservation and self._reservation.lane is lane):
             return
@@ -80,7 +80,7 @@ class ColdAdmission:
             self._refusal = refusal
 
     def transfer(self, lane: Lane) -> Reservation:
-        """The reservation of `lane` that this has become; the admission ends with that.
+        """Turn the admission into a reservation of `lane`; the admission is released.
 
         Raises:
             QueueFullError: the lane had no room for it.
@@ -95,7 +95,7 @@ class ColdAdmission:
         return reservation
 
     def release(self) -> None:
-        """Give it back, with its reservation; without effect the second time."""
+        """Give it back, with its reservation; no effect the second time."""
         if self._admissions:
             self._admissions._forget(self)
             self._admissions = None
@@ -108,13 +108,13 @@ Beginning = Reservation | ColdAdmission | YieldingAdmission
 
 
 class Admission:
-    """What one request holds of the model floor: one unit of one budget, and later a lease (R-034, R-066).
+    """One request's hold on its model: one unit of one budget, and later a lease (R-034, R-066).
 
     Args:
-        admission: a reservation of the model's lane, or an admission to wait until the model is there.
-        take: loads the model if it must and takes the lease.
+        admission: a reservation of the model's lane, or an admission to wait for the model.
+        take: takes the lease, loading the model if necessary.
         released: called when everything was given back; the model may be idle now.
-        backlog: what all requests hold while they wait.
+        backlog: counts the memory of all waiting requests.
     """
 
     def __init__(
@@ -133,39 +133,39 @@ class Admission:
 
     @property
     def lease(self) -> Lease:
-        """What the request holds; it must have been taken."""
+        """The request's lease; call `take_lease` first."""
         assert self._lease, "a lease is taken before it is used"
         return self._lease
 
     @property
     def reservation(self) -> Reservation:
-        """What the lane turns into a slot."""
+        """The reservation that the lane converts into a slot."""
         assert isinstance(self._begun, Reservation), "a lease comes with a reservation"
         return self._begun
 
     async def take_lease(self) -> Lease:
-        """Wait until the model is there, and hold it (R-042, R-047).
+        """Wait until the model is loaded, and hold it (R-042, R-047).
 
         Raises:
-            QueueFullError: the model is there, but its lane has no room for this request.
+            QueueFullError: the model is loaded, but its lane has no room for this request.
             EngineError, ModelUnavailableError: the model could not be loaded.
         """
         self._lease = await self._take()
-        # Also a reservation: the name may have come to mean another model since it was given.
+        # A reservation too: the name may have been rebound to another model since.
         self._begun = self._begun.transfer(self._lease.lane)
         return self._lease
 
     def weigh(self, size_bytes: int) -> None:
-        """Say how much memory the request holds while it waits; nothing once it runs.
+        """Record how much memory the request holds while it waits; 0 once it runs.
 
         Raises:
-            BacklogFullError: what waits would hold more than it may.
+            BacklogFullError: the waiting requests would hold more than they may.
         """
         self._backlog.resize(self._waiting_bytes, size_bytes)
         self._waiting_bytes = size_bytes
 
     def release(self) -> None:
-        """Give everything back that has not become a slot; without effect the second time (R-035, R-390)."""
+        """Give back everything that has not become a slot; no effect the second time (R-035, R-390)."""
         self.weigh(0)
         self._begun.release()
         if self._lease:

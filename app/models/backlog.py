@@ -1,6 +1,6 @@
-"""What the requests that wait for their slot hold in memory, with a bound (D-38).
+"""A bound on the memory held by requests that wait for their slot (D-38).
 
-Their number alone bounds nothing: one is a word, another ten megabytes and its prompt.
+Limiting their number is not enough: one is a word, another ten megabytes plus its prompt.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from turnlog.domain.errors import BacklogFullError
 
 
 class Backlog:
-    """The bytes of all requests that wait.
+    """Counts the bytes of all waiting requests.
 
     Args:
         max_bytes: None for no bound.
-        retry_after_s: what one that is refused is told to wait.
+        retry_after_s: the `Retry-After` of a refusal.
     """
 
     def __init__(self, max_bytes: int | None, retry_after_s: Callable[[], int]) -> None:
@@ -22,7 +22,7 @@ class Backlog:
         self.size_bytes = 0
 
     def resize(self, held_bytes: int, size_bytes: int) -> None:
-        """Let a request that holds `held_bytes` hold `size_bytes`. One that waits alone may be of any size.
+        """Change what a request holds from `held_bytes` to `size_bytes`. A lone one may be of any size.
 
         Raises:
             BacklogFullError: there is no room; nothing has changed.

@@ -1,7 +1,7 @@
-"""The lane of one model: who may run now, who waits, and how many it admits (R-030 … R-041, R-078 … R-081).
+"""The lane of one model: admission, queue and running slots (R-030 … R-041, R-078 … R-081).
 
 A request is one unit of the lane's budget from its admission to its end: first as a reservation, while it
-waits for anything else, then as a slot. Everything here is synchronous; a callback tells who waits.
+waits for anything else, then as a slot. Everything here is synchronous; waiters are notified by callback.
 """
 
 from collections import deque
@@ -12,11 +12,11 @@ from turnlog.app.models.pace import Pace, retry_after_s
 from turnlog.domain.errors import QueueFullError
 
 Enter = Callable[[], None]
-"""Called once, when the slot may run; at once if one is free."""
+"""Called once, when the slot may run; immediately if there is room."""
 
 
 class LaneCounts(NamedTuple):
-    """How many requests run, wait, and hold a reservation but have no slot yet (R-041)."""
+    """How many requests run, are queued, and hold a reservation without a slot (R-041)."""
 
     active: int
     queued: int
@@ -26,14 +26,14 @@ class LaneCounts(NamedTuple):
 class Lane:
     """Lets at most `capacity` turns run at once, the others in order of arrival (R-080, R-081).
 
-    Invariant: active + queued + reservations ≤ max_waiting + capacity, counted in one place (R-036). Turns
-    that yield, such as those of a replay of many, wait beside the queue: they take a slot only when nobody
-    else wants it, and are no part of the budget until then.
+    Invariant: active + queued + reservations ≤ max_waiting + capacity, checked in one place (R-036).
+    Yielding turns, such as those of a bulk replay, wait outside the queue: they run only when no other turn
+    is queued, and do not count towards the budget until then.
 
     Args:
         capacity: how many turns the engine runs at once; 1 is the exclusive lane (R-078).
-        max_waiting: how many requests may wait beside them; None admits everyone.
-        spread: -1 to 1, another for each refusal (`retry_after_s`).
+        max_waiting: how many more requests may wait; None for no limit.
+        spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class Lane:
 
     @property
     def counts(self) -> LaneCounts:
-        """What the budget is stats on."""
+        """The current use of the budget."""
         return LaneCounts(len(self._active), len(self._queue), len(self._reservations))
 
     def retry_after_s(self, waiting: int | None = None) -> int:
-        """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38)."""
+        """In how many seconds the waiting requests will have run: `waiting` of them, or all (D-38)."""
         counts = self.counts
         waiting = counts.queued + counts.reservations if waiting is None else waiting
         return retry_after_s(waiting, self.capacity, self.pace.median_turn_s, self._spread())
 
     def reservation(self) -> "Reservation":
-        """Admit a request that will ask for its slot later.
+        """Admit a request that takes its slot later.
 
         Raises:
-            QueueFullError: the budget is stats; nothing has changed.
+            QueueFullError: the budget is used up; nothing has changed.
         """
         self._refuse_if_full()
         reservation = Reservation(self)
@@ -71,17 +71,17 @@ class Lane:
         return reservation
 
     def yielding_reservation(self) -> "Reservation":
-        """Admit a request that lets all others go first; it is never refused."""
+        """Admit a request that lets all others go first; never refused."""
         return Reservation(self, yields=True)
 
     def slot(self, reservation: "Reservation | None", enter: Enter) -> "Slot":
-        """Take a slot; the reservation becomes it, in the same step (R-034).
+        """Queue for a slot, converting the reservation into it atomically (R-034).
 
-        A reservation of another lane, or one that was released, is not this lane's: the call is charged like
-        one without (R-039).
+        A reservation that was released or is another lane's does not count: the slot is charged as if there
+        were none (R-039).
 
         Raises:
-            QueueFullError: there was no reservation and the budget is stats; nothing has changed.
+            QueueFullError: there was no reservation and the budget is used up; nothing has changed.
         """
         slot = Slot(self, enter)
         if reservation and reservation.yields and reservation.lane is self:
@@ -98,8 +98,8 @@ class Lane:
     def _refuse_if_full(self) -> None:
         if self.max_waiting is not None and self._is_full:
             counts = self.counts
-            stats = f"{counts.active + counts.queued} running or queued and {counts.reservations} admitted"
-            raise QueueFullError(stats, self.max_waiting, self.retry_after_s())
+            used = f"{counts.active + counts.queued} running or queued and {counts.reservations} admitted"
+            raise QueueFullError(used, self.max_waiting, self.retry_after_s())
 
     @property
     def _is_full(self) -> bool:
@@ -131,7 +131,7 @@ class Lane:
 
 
 class Reservation:
-    """The right to a slot, held while a request waits for a model, a chain or a write (R-034)."""
+    """A claim on a future slot, held while a request waits for a model, a chain or a write (R-034)."""
 
     __slots__ = ("lane", "yields")
 
@@ -140,7 +140,7 @@ class Reservation:
         self.yields = yields
 
     def transfer(self, lane: Lane) -> "Reservation":
-        """A reservation of `lane` for this one, which is given back first if it is another's (R-044).
+        """Exchange this for a reservation of `lane`; one of another lane is released first (R-044).
 
         Raises:
             QueueFullError: `lane` has no room.
@@ -151,23 +151,23 @@ class Reservation:
         return lane.yielding_reservation() if self.yields else lane.reservation()
 
     def release(self) -> None:
-        """Give it back; without effect once it is given back or has become a slot (R-035)."""
+        """Give it back; no effect once it was released or became a slot (R-035)."""
         self.lane._release(self)
 
 
 class YieldingAdmission:
-    """The admission of a request that yields, while its model is not there yet."""
+    """The admission of a yielding request, before its model is loaded."""
 
     def transfer(self, lane: Lane) -> Reservation:
-        """Its reservation of `lane`."""
+        """The request's reservation of `lane`."""
         return lane.yielding_reservation()
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: it counts towards no budget."""
 
 
 class Slot:
-    """One request in the lane: waiting, then running, until it leaves."""
+    """One request in the lane: queued, then running, until it is released."""
 
     __slots__ = ("_lane", "enter")
 
@@ -176,5 +176,5 @@ class Slot:
         self.enter = enter
 
     def release(self) -> None:
-        """Free the slot and let the next one in; without effect the second time."""
+        """Free the slot for the next one; no effect the second time."""
         self._lane._leave(self)

@@ -1,4 +1,4 @@
-"""One budget of memory for weights, the running turns and the warm caches."""
+"""One memory budget for weights, running turns and the prefix cache."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -8,16 +8,15 @@ Use = Literal["weights", "running", "warm"]
 
 
 class Memory:
-    """Grants reservations in order of arrival, as far as the budget goes.
+    """Grants reservations in order of arrival, within the budget.
 
-    Small reservations do not overtake a big one while the end of the running turns will make room for it. If
-    it has to wait until a model is idle, they do: else turns of that model would wait for it, and it for
-    them.
+    Small reservations do not overtake a big one that fits once the running turns have ended. If the big one
+    needs a model to become idle, they do overtake it, to prevent a deadlock with that model's turns.
 
     Invariant: the bytes of all granted reservations are at most the budget.
 
     Args:
-        budget_bytes: how much there is; None grants everything.
+        budget_bytes: the budget; None grants everything.
     """
 
     def __init__(self, budget_bytes: int | None) -> None:
@@ -29,27 +28,27 @@ class Memory:
         self._granting = False
 
     def reclaim_by(self, reclaim: Callable[[int], int]) -> None:
-        """Have `reclaim` give up bytes that are missing, now or soon; it says how many it cannot."""
+        """Use `reclaim` to free missing bytes, now or soon; it returns how many it cannot free."""
         self._reclaim = reclaim
 
     def count_held(self, held_bytes: Callable[[], int]) -> None:
-        """Have the budget count what is really held, where that is more than what is claimed."""
+        """Count the bytes really held if they are more than those reserved."""
         self._held_bytes = held_bytes
 
     @property
     def free_bytes(self) -> float:
-        """What is neither claimed nor held; infinite without a budget."""
+        """Bytes neither reserved nor held; infinite without a budget."""
         if self.budget_bytes is None:
             return float("inf")
         return self.budget_bytes - max(self.used.total(), self._held_bytes())
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether a reservation is waiting for room."""
         return bool(self._waiting)
 
     def take(self, use: Use, count_bytes: int) -> "MemoryReservation | None":
-        """A reservation that is granted now, without reclaiming anything; None if there is no room."""
+        """Reserve immediately, without reclaiming anything; None if there is no room."""
         if self._waiting or count_bytes > self.free_bytes:
             return None
         reservation = MemoryReservation(self, use, count_bytes, enter=lambda: None)
@@ -57,16 +56,16 @@ class Memory:
         return reservation
 
     def ask(self, use: Use, count_bytes: int, enter: Callable[[], None]) -> "MemoryReservation":
-        """A reservation that is granted when it is its turn and there is room; `enter` is called then."""
+        """Queue a reservation; `enter` is called when it is granted."""
         reservation = MemoryReservation(self, use, count_bytes, enter)
         self._waiting.append(reservation)
         self.look_again()
         return reservation
 
     def look_again(self) -> None:
-        """Grant what can be granted; called when something was given back or may be reclaimed now."""
+        """Grant what fits; call it when memory was released or may have become reclaimable."""
         if self._granting:
-            return  # reclaiming gives reservations back, and the loop below sees it
+            return  # reclaiming releases reservations; the outer call's loop takes them into account
         self._granting = True
         try:
             while reservation := self._next():
@@ -77,16 +76,16 @@ class Memory:
             self._granting = False
 
     def suffices_after_turns(self, count_bytes: int) -> bool:
-        """Whether there is room, or will be once the running turns have ended; gives up what it can."""
+        """Whether there is room, or will be once the running turns have ended; reclaims what it can."""
         missing_bytes = count_bytes - self.free_bytes
         return missing_bytes <= 0 or self._reclaim(int(missing_bytes)) <= self.used["running"]
 
     def _next(self) -> "MemoryReservation | None":
         for reservation in list(self._waiting):
-            comes = self.suffices_after_turns(reservation.count_bytes)
+            will_fit = self.suffices_after_turns(reservation.count_bytes)
             if reservation.count_bytes <= self.free_bytes:
                 return reservation
-            if comes:
+            if will_fit:
                 return None
         return None
 
@@ -109,7 +108,7 @@ class Memory:
 
 
 class MemoryReservation:
-    """Some of the budget: waited for, then held until it is given back."""
+    """A share of the budget: queued, then held until it is released."""
 
     __slots__ = ("_memory", "count_bytes", "enter", "granted", "use")
 
@@ -121,15 +120,15 @@ class MemoryReservation:
         self.granted = False
 
     def resize(self, count_bytes: int) -> None:
-        """Correct a granted reservation by what was really taken."""
-        assert self.granted, "only what was granted is known"
+        """Change the size of a granted reservation."""
+        assert self.granted, "a reservation is granted before it is resized"
         self._memory._resize(self, count_bytes)
 
     def release(self) -> None:
-        """Give it back, or stop waiting for it; without effect the second time."""
+        """Give it back, or stop waiting; no effect the second time."""
         self._memory._leave(self)
 
 
 def _nothing_to_reclaim(missing_bytes: int) -> int:
-    """What is called while there is nothing that could be given up."""
+    """The default `reclaim`: there is nothing to free."""
     return missing_bytes

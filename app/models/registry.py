@@ -1,7 +1,7 @@
-"""Which model object each name means, and what keeps a binding alive (R-060 … R-077).
+"""The binding of names to model objects, and what keeps a binding alive (R-060 … R-077).
 
-One binding for each model object, whatever its names: its lane and its instance id stay the same as long as a
-name, a lease or a retain holds them. Synchronous, and known to nobody but by identity.
+Each model object has one binding, whatever its names: its lane and instance id stay the same as long as a
+name, a lease or a pin holds them. Synchronous; engines are compared by identity.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Binding:
 
     @property
     def held(self) -> bool:
-        """Whether anything still keeps it; if not, its lane and id are forgotten (R-064, R-065)."""
+        """Whether anything still holds it; if not, its lane and id are forgotten (R-064, R-065)."""
         return bool(self.names or self.leases or self.pins)
 
 
@@ -55,16 +55,16 @@ class Registry:
         return self._by_name.get(name)
 
     def bindings(self) -> list[Binding]:
-        """Every binding that a name leads to, once (R-077)."""
+        """Every binding that has a name, once (R-077)."""
         return [binding for binding in self._by_engine.values() if binding.names]
 
     def is_used(self, engine: InferenceEngine) -> bool:
-        """Whether a name or a request has the model object."""
+        """Whether a name or a request holds the model object."""
         binding = self._by_engine.get(engine)
         return binding is not None and bool(binding.names or binding.leases)
 
     def bind(self, name: str, engine: InferenceEngine, *, now_s: int) -> Binding:
-        """Let `name` mean the model object from now on; `now_s` is when, for lists (R-061 … R-063, R-065)."""
+        """Bind `name` to the model object; `now_s` is shown in lists (R-061 … R-063, R-065)."""
         binding = self._by_engine.get(engine)
         if binding is None:
             instance_id = self._retired_ids.inherited(engine) or next(self._ids)
@@ -72,14 +72,14 @@ class Registry:
             self._by_engine[engine] = binding
         if self._by_name.get(name) is not binding:
             self.unbind(name)
-        binding.on_unleased = None  # whatever was to happen to it: it is in use again
+        binding.on_unleased = None  # it is in use again, so a pending unload is off
         binding.names[name] = now_s
         binding.last_use = next(self._uses)
         self._by_name[name] = binding
         return binding
 
     def unbind(self, name: str) -> Binding | None:
-        """Let `name` mean nothing; what it meant, if anything."""
+        """Unbind `name`; returns its binding, if it had one."""
         binding = self._by_name.pop(name, None)
         if binding:
             del binding.names[name]
@@ -87,10 +87,10 @@ class Registry:
         return binding
 
     def lease(self, name: str) -> "Lease":
-        """Hold what `name` means for one request (R-066).
+        """Hold the model that `name` means for one request (R-066).
 
         Raises:
-            ModelNotFoundError: it means nothing.
+            ModelNotFoundError: the name is not bound.
         """
         binding = self._by_name.get(name)
         if binding is None:
@@ -100,14 +100,14 @@ class Registry:
         return Lease(self, name, binding)
 
     def revive(self, binding: Binding, engine: InferenceEngine) -> None:
-        """Put a new engine in the slot of one that has crashed: lane, id, names and leases stay."""
+        """Replace a crashed engine by a new one: lane, id, names and leases stay."""
         if self._by_engine.get(binding.engine) is binding:
             del self._by_engine[binding.engine]
             self._by_engine[engine] = binding
         binding.engine = engine
 
     def when_unleased(self, binding: Binding, callback: Callable[[], None]) -> None:
-        """Call back when no request holds the binding, at once if none does; not if a name means it again."""
+        """Call back once no request holds the binding, possibly now; never if it is bound again first."""
         if binding.leases:
             binding.on_unleased = callback
         else:
@@ -155,7 +155,7 @@ class Registry:
 
 
 class Lease:
-    """A request's hold on a model: what its name meant when it asked, whatever it means later (R-068)."""
+    """A request's hold on the model its name meant at the time, even if it is rebound later (R-068)."""
 
     def __init__(self, registry: Registry, name: str, binding: Binding) -> None:
         self.name = name
@@ -184,13 +184,13 @@ class Lease:
         return self._registry.find(self.name) is self.binding
 
     def release(self) -> None:
-        """Let the object go; without effect the second time."""
+        """Let the object go; no effect the second time."""
         if not self._released:
             self._released = True
             self._registry._release(self.binding)
 
 
-# The instance ids of models that are gone while writes which carry them are wedged (R-072 … R-076).
+# The instance ids of unloaded models that wedged writes still refer to (R-072 … R-076).
 
 
 class _RetiredId:
@@ -202,7 +202,7 @@ class _RetiredId:
 
 
 class RetiredIds:
-    """One admission a model object, however many of its writes are wedged (R-074). Keeps no model alive."""
+    """One retired id per model object, however many writes are wedged (R-074). Keeps no model alive."""
 
     def __init__(self) -> None:
         self._by_engine: WeakKeyDictionary[InferenceEngine, _RetiredId] = WeakKeyDictionary()
@@ -211,16 +211,16 @@ class RetiredIds:
         return len(self._by_engine)
 
     def retire(self, engine: InferenceEngine, instance_id: int) -> None:
-        """One more wedged write carries the object's id."""
+        """Count one more wedged write that refers to the object's id."""
         self._by_engine.setdefault(engine, _RetiredId(instance_id)).writes += 1
 
     def inherited(self, engine: InferenceEngine) -> int | None:
-        """The id that this very object gets again if it has none; another object under its name does not."""
+        """The id that this object gets back; another object under the same name does not."""
         retired = self._by_engine.get(engine)
         return retired.instance_id if retired else None
 
     def settle(self, instance_id: int) -> None:
-        """One of those writes has settled; with the last one the admission goes."""
+        """One of those writes has settled; the last one removes the retired id."""
         for engine, retired in list(self._by_engine.items()):
             if retired.instance_id == instance_id:
                 retired.writes -= 1

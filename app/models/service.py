@@ -39,12 +39,12 @@ State = Literal["declared", "loading", "resident"]
 
 
 class ModelStatus(Struct, frozen=True, kw_only=True):
-    """A model as a list shows it; `aliases` are the other names that mean the same.
+    """The status of a model for listings; `aliases` are the other names for the same model.
 
-    `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
-    processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
-    loaded until an operator does it. `reservations` of the `queued_turns` are admitted and not in the queue
-    yet; `queue_limit` is how many may wait, None for any number. `loads` are the latest ones.
+    `capacity` is how many turns it runs at once, 1 until that is known. `memory_bytes` is the memory of its
+    processes, `restarts` the number of crashes since the server started, `unavailable` why only an operator
+    can load it again. `queued_turns` includes the `reservations`, which are admitted but not in the queue
+    yet; `queue_limit` is how many may wait, None for no limit. `loads` are the latest loads.
     """
 
     name: str
@@ -68,14 +68,14 @@ class ModelStatus(Struct, frozen=True, kw_only=True):
 
 
 class Models:
-    """Names, and the models they mean now. Call it on the event loop only.
+    """Model names and the models bound to them. Event loop only.
 
     Args:
-        declared: what can be served, by name; names of equal sources share one model.
-        sampling: the defaults that are set for a name, which go before the model's own.
+        declared: the model sources by name; names with equal sources share one model.
+        sampling: the defaults set for a name, which override the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
-        max_waiting_bytes: how much all that wait may hold; None for no limit (D-38).
-        spread: -1 to 1, another for each refusal (`retry_after_s`).
+        max_waiting_bytes: how much memory all waiting requests may hold; None for no limit (D-38).
+        spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
         default: the declared model that answers requests for a name that is not declared (R-059).
         wait_s: how long a load waits for memory.
     """
@@ -111,14 +111,14 @@ class Models:
         self.memory = memory
         self.gate = Gate()
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
-        self._shrink_warm: Callable[[int], int] = lambda _: 0
+        self._shrink_cache: Callable[[int], int] = lambda _: 0
         self._on_unload: Callable[[InferenceEngine], None] = lambda _: None
         self.supervisor = Supervisor(self._loading, self.registry, clock, self._forget_caches)
         self._pressure = Pressure(memory.budget_bytes)
         memory.reclaim_by(self._reclaim)
         memory.count_held(self._held_bytes)
 
-    # ── what a request does ──
+    # ── requests ──
 
     def resolve(self, name: str) -> str:
         """The model that answers a request for `name`: the one of that name, or the default if there is none.
@@ -127,20 +127,20 @@ class Models:
             ModelNotFoundError: it is not declared, and there is no default.
         """
         if name not in self._declared and self._default is not None:
-            log.info("[models] a model that is not served was asked for; %s answers", self._default)
+            log.info("[models] request for an unknown model; using %s", self._default)
             return self._default
         self._require(name)
         return name
 
     def admit(self, name: str, *, yields: bool = False) -> Admission:
-        """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
+        """Admit a request before any other work is done for it; never waits (R-030, R-032, R-038).
 
         Args:
             yields: whether it lets all other requests go first; it is then never refused.
 
         Raises:
             ModelNotFoundError: no such model is declared; the error lists those that are.
-            QueueFullError: as many requests as may are waiting for it.
+            QueueFullError: too many requests are already waiting for it.
         """
         self._require(name)
         binding = self.registry.find(name)
@@ -164,17 +164,17 @@ class Models:
 
     @asynccontextmanager
     async def acquire(self, admission: Admission, most_tokens: int) -> AsyncIterator[MemoryReservation]:
-        """Run inside it: a slot in the lane, a pass of the gate and memory for the turn's tokens (R-057).
+        """Hold a slot in the lane, the gate and memory for the turn's tokens inside the block (R-057).
 
         Args:
-            most_tokens: how many tokens the turn can come to hold.
+            most_tokens: the most tokens that the turn can hold.
 
         Yields:
-            The reservation on that memory.
+            The memory reservation.
 
         Raises:
-            BindingChangedError: the name means another model by now (R-139).
-            ModelUnavailableError: other turns left no memory in time.
+            BindingChangedError: the name has been rebound to another model (R-139).
+            ModelUnavailableError: no memory became free in time.
         """
         lease, held = admission.lease, list[Releasable]()
         try:
@@ -186,7 +186,7 @@ class Models:
             kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
             reservation = await self._running_memory(kv_bytes)
             held.append(reservation)
-            # Last: nothing comes between this and the engine.
+            # Last, so that nothing happens between this and the engine.
             await self.supervisor.until_up(lease.binding)
             began_ms = self._clock.now_ms()
             try:
@@ -198,9 +198,9 @@ class Models:
                 each.release()
 
     def retry_after_s(self, waiting: int | None = None) -> int:
-        """In how many seconds those who wait will have had their turn; `waiting` of them, or all (D-38).
+        """In how many seconds the waiting requests will have run: `waiting` of them, or all (D-38).
 
-        By the slowest of the models in memory, as it is not known for which of them there will be room first.
+        Uses the slowest model in memory, as it is not known which of them will have room first.
         """
         lanes = [binding.lane for binding in self.resident()]
         guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
@@ -212,14 +212,14 @@ class Models:
                 return await acquired(partial(self.memory.ask, "running", kv_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
-                f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
+                f"No memory became free for this turn within {self._wait_s:g} s. Retry later."
             ) from None
 
     def check_prompt(self, lease: Lease, digest: str) -> None:
-        """Refuse a prompt that ended the engine twice in a row.
+        """Refuse a prompt that recently crashed the engine twice in a row.
 
         Raises:
-            PromptCrashedEngineError: it did, not long ago.
+            PromptCrashedEngineError: it did.
         """
         crashes = self.supervisor.crashes(self._means[lease.name])
         if until_ms := crashes.refused_until_ms(digest, now_ms=self._clock.now_ms()):
@@ -228,7 +228,7 @@ class Models:
             )
 
     def window_tokens(self, engine: InferenceEngine) -> int | None:
-        """The context window, or what of it the memory budget has room for beside the weights."""
+        """The context window, or as much of it as fits the memory budget beside the weights."""
         info, budget_bytes = engine.info, self.memory.budget_bytes
         if budget_bytes is None or not info.kv_bytes_per_token:
             return info.context_window_tokens
@@ -236,10 +236,10 @@ class Models:
         return min(info.context_window_tokens or room_tokens, room_tokens)
 
     def defaults(self, name: str) -> ModelDefaults:
-        """What a request for a declared name gets that leaves it open (R-177)."""
+        """The values for a declared name's parameters that a request does not set (R-177)."""
         return self._sampling.get(name, ModelDefaults()).over(self._means[name].defaults)
 
-    # ── what an operator does ──
+    # ── operators ──
 
     def listed(self) -> list[ModelStatus]:
         """Every declared model, in the order of declaration."""
@@ -280,14 +280,14 @@ class Models:
         )
 
     async def load(self, name: str) -> ModelStatus:
-        """Have a declared model in memory.
+        """Load a declared model into memory.
 
         Raises:
             ModelNotFoundError: no such model is declared.
             EngineError, ModelUnavailableError: it could not be loaded.
         """
         self._require(name)
-        # Once: if it has to go again at once, two operators would take turns for ever.
+        # Only once: if it is unloaded again immediately, two operators could otherwise loop forever.
         source = self._means[name]
         self.supervisor.forgive(source)
         if (binding := self.registry.find(name)) is None:
@@ -297,27 +297,27 @@ class Models:
         return self.status(name)
 
     async def unload(self, name: str) -> ModelStatus:
-        """Free the memory of what `name` means, under all its names; the next request loads it again.
+        """Unload the model that `name` means, under all its names; the next request loads it again.
 
-        Running turns end first: if there are any, this does not wait for them.
+        Running turns finish first; this does not wait for them.
 
         Raises:
             ModelNotFoundError: no such model is declared.
         """
         self._require(name)
         if (binding := self.registry.find(name)) and (freed := self._unload(binding)):
-            # A caller that is cut short must not take the clean-up away.
+            # Cancelling the caller must not cancel the clean-up.
             await asyncio.shield(freed)
         return self.status(name)
 
     async def swap(self, name: str, to: str) -> ModelStatus:
-        """Let `name` mean the model that was declared as `to`; there is no moment at which it means none.
+        """Rebind `name` to the model declared as `to`, without a moment at which `name` is unbound.
 
-        Turns that run on the old model end on it; what waits for it is told that the model has changed.
+        Turns running on the old model finish on it; queued ones fail with `model_changed`.
 
         Raises:
             ModelNotFoundError: one of the two is not declared.
-            EngineError, ModelUnavailableError: the new one could not be loaded; nothing has changed.
+            EngineError, ModelUnavailableError: the new model could not be loaded; nothing has changed.
         """
         self._require(name)
         self._require(to)
@@ -336,15 +336,15 @@ class Models:
             self._unload(old)
         return self.status(name)
 
-    # ── what others ask ──
+    # ── the rest of the server ──
 
     def put(self, name: str, engine: InferenceEngine) -> None:
-        """Serve an engine that is in memory already under a declared name. If it crashes, that is the end."""
+        """Serve an existing engine under a declared name. It is not restarted after a crash."""
         self._loading.put(self._means[name], engine)
         self._bind(name, engine)
 
     def resident(self) -> list[Binding]:
-        """The models in memory that a name means, once each."""
+        """The models in memory that have a name, once each."""
         return self.registry.bindings()
 
     def engine(self, name: str) -> InferenceEngine:
@@ -359,19 +359,19 @@ class Models:
 
     @property
     def load_records(self) -> list[LoadRecord]:
-        """How the latest loads went, the oldest first."""
+        """The latest loads, oldest first."""
         return list(self._loading.records)
 
     def give_up_first(
-        self, shrink_warm: Callable[[int], int], on_unload: Callable[[InferenceEngine], None]
+        self, shrink_cache: Callable[[int], int], on_unload: Callable[[InferenceEngine], None]
     ) -> None:
-        """Say what is given up before a model is.
+        """Set what is reclaimed before a model is unloaded.
 
         Args:
-            shrink_warm: gives up warm caches, that many bytes of them if there are; how many it gave up.
-            on_unload: told of an engine that is about to be closed, so that nothing of it is kept.
+            shrink_cache: evicts cache entries of at least that many bytes, if any; returns the bytes evicted.
+            on_unload: called with an engine about to be closed, so that no cache entry of it is kept.
         """
-        self._shrink_warm, self._on_unload = shrink_warm, on_unload
+        self._shrink_cache, self._on_unload = shrink_cache, on_unload
 
     def close(self) -> None:
         """Close every engine."""
@@ -384,11 +384,11 @@ class Models:
             await asyncio.sleep(LOOK_S)
             engines = [each.engine for each in self.resident() if not self.supervisor.is_down(each)]
             if excess_bytes := self._pressure.look(engines):
-                self._shrink_warm(excess_bytes)
-            # What engines have given back by themselves may suffice for those who wait.
+                self._shrink_cache(excess_bytes)
+            # Memory that engines have freed by themselves may be enough for a waiting reservation.
             self.memory.look_again()
 
-    # ── inside ──
+    # ── internals ──
 
     def _held_bytes(self) -> int:
         return sum(binding.engine.vitals().memory_bytes for binding in self.resident())
@@ -408,7 +408,7 @@ class Models:
 
         if label == "responses" and (error := self.supervisor.given_up(source)):
             raise ModelUnavailableError(error)
-        # An alias, or a model that was unloaded while turns still run on it, is there already (R-065).
+        # An alias, or a model unloaded while turns still run on it, is still in memory (R-065).
         if engine := self._loading.engine(source):
             bind_all(engine)
         else:
@@ -420,7 +420,7 @@ class Models:
         return binding
 
     def _unload(self, binding: Binding) -> "asyncio.Task[None] | None":
-        """Let no name mean the model, and free it; None if that has to wait for the requests that hold it."""
+        """Unbind all names of the model and free it; None if requests still hold it and it is freed later."""
         for name in list(binding.names):
             self.registry.unbind(name)
         begun: list[asyncio.Task[None]] = []
@@ -428,7 +428,7 @@ class Models:
         return begun[0] if begun else None
 
     def _free_if_unused(self, source: ModelSource) -> None:
-        """Free what was loaded for nobody: its names have come to mean other models meanwhile."""
+        """Free a freshly loaded model whose names have been rebound in the meantime."""
         engine = self._loading.engine(source)
         if engine and not self._swaps[source] and not self.registry.is_used(engine):
             self._free(engine)
@@ -442,10 +442,10 @@ class Models:
         self._on_unload(engine)
 
     def _reclaim(self, missing_bytes: int) -> int:
-        """Give up warm caches, then idle models, the longest unused first; what is missing even so."""
+        """Evict cache entries, then idle models, least recently used first; the bytes still missing."""
         missing_bytes -= self._loading.unloading_bytes
         if missing_bytes > 0:
-            missing_bytes -= self._shrink_warm(missing_bytes)
+            missing_bytes -= self._shrink_cache(missing_bytes)
         for binding in sorted(self.resident(), key=lambda each: each.last_use):
             if missing_bytes > 0 and self._is_idle(binding):
                 missing_bytes -= binding.engine.info.weight_bytes

@@ -48,7 +48,7 @@ class Health:
         if (waited_s := self._load.oldest_queued_s()) > STUCK_QUEUE_S:
             found.append(f"the store has not taken a write for {waited_s:.0f} s")
         if not self._load.accepts_new:
-            found.append("the store is behind with its writes, so no new turns are taken")
+            found.append("the store is overloaded and rejects new turns")
         return found
 
 

@@ -1,4 +1,4 @@
-"""What goes along with every turn: the log's context, the idle sweeper and the metrics."""
+"""The hooks of every turn: log context, idle sweeper and metrics."""
 
 from turnlog.app.models.idle import IdleSweeper
 from turnlog.app.operations.logs import turn_context

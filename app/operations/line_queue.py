@@ -79,7 +79,7 @@ class LineQueue:
                 self._dropped -= dropped
                 self._changed.notify_all()
             if dropped:
-                log.warning("[log] %d lines were dropped, as nothing took them", dropped)
+                log.warning("[log] %d lines were dropped: the output is blocked", dropped)
 
     def _write(self, line: bytes) -> None:
         while line:

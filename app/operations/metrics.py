@@ -30,7 +30,7 @@ _TOKENS_PER_S = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500)
 
 
 class PoolSize(NamedTuple):
-    """How many warm caches there are, and how much memory they take."""
+    """The number of cache entries, and their memory."""
 
     entries: int
     size_bytes: int
@@ -47,7 +47,7 @@ class Sources(NamedTuple):
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own. Any thread may count, the event loop reads."""
+    """The metrics of one service, in its own registry. Any thread may count, the event loop reads."""
 
     def __init__(self, sources: Sources) -> None:
         self._registry = registry = CollectorRegistry()
@@ -55,25 +55,27 @@ class Metrics:
         self._budgets = _Budgets()
         registry.register(self._budgets)
 
-        def counter(name: str, told: str, *labels: str) -> Counter:
-            return Counter(f"turnlog_{name}", told, labels, registry=registry)
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(f"turnlog_{name}", description, labels, registry=registry)
 
-        def histogram(name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"turnlog_{name}", told, labels, registry=registry, buckets=buckets)
+        def histogram(name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"turnlog_{name}", description, labels, registry=registry, buckets=buckets)
 
         self._turns = counter("turns", "Turns that ended.", "model", "state", "reason")
         self._input = counter("input_tokens", "Prompt tokens of ended turns.", "model")
-        self._cached = counter("cached_tokens", "Those of them that a warm cache saved.", "model")
-        self._output = counter("output_tokens", "Tokens that ended turns wrote.", "model")
-        self._cache = counter("cache", "Turns that reached the engine, by their cache.", "model", "class")
-        self._refusals = counter("refusals", "Requests that were refused, by error code.", "code")
-        self._store_failures = counter("store_failures", "Writes that failed, by error code.", "code")
-        self._queue = histogram("queue_seconds", "Accepted until in the lane.", _WAIT_S, "model")
-        self._first = histogram("first_token_seconds", "In the lane until a token.", _WAIT_S, "model")
-        self._rate = histogram("decode_tokens_per_second", "After the first.", _TOKENS_PER_S, "model")
-        self._turn = histogram("turn_seconds", "Accepted until ended.", _TURN_S, "model", "state")
-        self._write = histogram("store_write_seconds", "Handed over until durable.", _WRITE_S)
-        self._lag = histogram("loop_lag_seconds", "How late a timer of the event loop fired.", _LAG_S)
+        self._cached = counter("cached_tokens", "Prompt tokens served from the prefix cache.", "model")
+        self._output = counter("output_tokens", "Output tokens of ended turns.", "model")
+        self._cache = counter("cache", "Turns that reached the engine, by cache class.", "model", "class")
+        self._refusals = counter("refusals", "Refused requests, by error code.", "code")
+        self._store_failures = counter("store_failures", "Failed writes to the store, by error code.", "code")
+        self._queue = histogram("queue_seconds", "Time from acceptance to a slot.", _WAIT_S, "model")
+        self._first = histogram(
+            "first_token_seconds", "Time from a slot to the first token.", _WAIT_S, "model"
+        )
+        self._rate = histogram("decode_tokens_per_second", "Decode rate.", _TOKENS_PER_S, "model")
+        self._turn = histogram("turn_seconds", "Turn duration.", _TURN_S, "model", "state")
+        self._write = histogram("store_write_seconds", "Time until a write is durable.", _WRITE_S)
+        self._lag = histogram("loop_lag_seconds", "Event loop lag.", _LAG_S)
 
     def turn_ended(self, response: Response) -> None:
         """Count a turn; to be called once, when its last event has been recorded."""
@@ -134,33 +136,36 @@ class _Now:
         used = self._sources.memory.used
         yield _gauges("models", "Models by state.", "state", {each: states[each] for each in get_args(State)})
         running = {each.name: each.active_turns for each in models}
-        yield _gauges("active_turns", "Turns that have their place.", "model", running)
+        yield _gauges("active_turns", "Turns that hold a slot.", "model", running)
         waiting = {each.name: each.queued_turns for each in models}
-        yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
+        yield _gauges("queue_depth", "Turns that wait for a slot, queued or not yet.", "model", waiting)
         permits = {each.name: each.reservations for each in models}
-        yield _gauges("permits", "Those of them that are not in the queue yet.", "model", permits)
+        yield _gauges("permits", "Reservations: waiting turns not yet in the queue.", "model", permits)
         limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
-        yield _gauges("queue_limit", "How many may wait.", "model", limits)
+        yield _gauges("queue_limit", "Maximum number of waiting turns.", "model", limits)
         yield _gauges(
-            "memory_bytes", "Memory in use, by what for.", "use", {each: used[each] for each in get_args(Use)}
+            "memory_bytes", "Memory in use, by use.", "use", {each: used[each] for each in get_args(Use)}
         )
-        for name, (told, value) in self._unlabelled().items():
-            yield GaugeMetricFamily(f"turnlog_{name}", told, value=value)
+        for name, (description, value) in self._unlabelled().items():
+            yield GaugeMetricFamily(f"turnlog_{name}", description, value=value)
 
     def _unlabelled(self) -> dict[str, tuple[str, float]]:
         sources = self._sources
         sizes, warm, budget_bytes = sources.pending(), sources.warm(), sources.memory.budget_bytes
         return {
             "memory_budget_bytes": (
-                "What may be in use together.",
+                "Memory budget.",
                 inf if budget_bytes is None else budget_bytes,
             ),
-            "warm_entries": ("Warm caches.", warm.entries),
-            "warm_bytes": ("Memory of the warm caches.", warm.size_bytes),
-            "pending_writes": ("Commits whose write is under way.", sizes.writes),
-            "wedged_writes": ("Commits whose write is past its hard limit.", sizes.markers),
-            "store_queued_bytes": ("What waits for the store, in memory.", sources.load.queued_bytes),
-            "store_oldest_wait_seconds": ("How long the oldest has waited.", sources.load.oldest_queued_s()),
+            "warm_entries": ("Cache entries.", warm.entries),
+            "warm_bytes": ("Memory of the cache entries.", warm.size_bytes),
+            "pending_writes": ("Pending writes of committed turns.", sizes.writes),
+            "wedged_writes": ("Pending writes past their hard limit.", sizes.markers),
+            "store_queued_bytes": ("Bytes in memory that wait for the store.", sources.load.queued_bytes),
+            "store_oldest_wait_seconds": (
+                "Age of the oldest event that waits for the store.",
+                sources.load.oldest_queued_s(),
+            ),
         }
 
 
@@ -184,8 +189,8 @@ class _Budgets:
         yield from (limit, in_use, reached)
 
 
-def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"turnlog_{name}", told, labels=(label,))
+def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"turnlog_{name}", description, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)
     return family

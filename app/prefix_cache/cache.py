@@ -1,4 +1,4 @@
-"""What a turn has to do with the warm caches: which it starts from, and what it leaves (R-088 … R-108)."""
+"""How a turn uses the prefix cache: the entry it starts from, and the one it leaves (R-088 … R-108)."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from turnlog.domain.ports import CacheHandle, Clock, InferenceEngine, Prompt
 from turnlog.domain.tokens import TokenIds
 
 SWEEP_S = 30.0
-"""How often expired caches are looked for, so that an idle server gives their memory back (R-101)."""
+"""How often expired entries are dropped, so that an idle server frees their memory (R-101)."""
 
 
 class CacheLookup(NamedTuple):
-    """One turn's side of the pool: the names it may ask by, and what was found when it was accepted (R-243).
+    """One turn's lookup: the names it may use, and the result when it was accepted (R-243).
 
     `key` is a fingerprint; it is None when a previous response is continued (R-093).
     """
@@ -35,11 +35,11 @@ class CacheLookup(NamedTuple):
 
 
 class PrefixCache:
-    """The warm caches of a server, as turns use them. Event loop only.
+    """The prefix cache of a server, as turns use it. Event loop only.
 
     Args:
-        ttl_s: how long a cache is kept after the turn that made it (R-101).
-        on_expiry: called when caches have expired while nobody asked for any.
+        ttl_s: how long an entry is kept after the turn that made it (R-101).
+        on_expiry: called when the sweep has dropped expired entries.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class PrefixCache:
         self._on_expiry = on_expiry
 
     def scope(self, owner: str, salt: str | None, engine: InferenceEngine) -> Scope:
-        """Whose caches a request may use."""
+        """The scope of the entries that a request may use."""
         return Scope(owner, self._prints.salt(salt), engine)
 
     def answers(self, scope: Scope) -> Answers:
-        """The answers that the caches of a scope hold; a client that echoes one means these very ids."""
+        """The answers in a scope's entries; a client that echoes one means these exact ids."""
         return self.pool.answers(scope, self._clock.now_ms())
 
     def open(
         self, scope: Scope, *, previous_response_id: str | None, key: str | None, instructions: str | None
     ) -> CacheLookup:
-        """Look up what a turn that was accepted by every gate may start from (R-090 … R-093, R-102).
+        """Look up the entry that an accepted turn may start from (R-090 … R-093, R-102).
 
         Args:
-            key: the request's raw `prompt_cache_key`; not looked at if a response is continued (R-093).
-            instructions: the effective ones.
+            key: the request's raw `prompt_cache_key`; ignored if a response is continued (R-093).
+            instructions: the effective instructions.
         """
         printed = None if previous_response_id else self._prints.key(key)
         lookup = CacheLookup(scope, previous_response_id, printed, instructions, "fresh")
@@ -82,7 +82,7 @@ class PrefixCache:
         return lookup._replace(cache_class="prefix_hit" if named else "fresh")
 
     def entry_for(self, lookup: CacheLookup, prompt: Prompt) -> CacheHandle | None:
-        """The handle to submit the prompt with, in the same step: it may be dropped afterwards."""
+        """The handle to submit the prompt with. Submit it in the same step: it may be dropped later."""
         best = self.pool.best(lookup.scope, prompt, self._named(lookup), self._clock.now_ms())
         return best and best.handle
 
@@ -95,11 +95,11 @@ class PrefixCache:
         ids: TokenIds,
         answers: Answers,
     ) -> None:
-        """Keep what a committed turn has read and written (R-104).
+        """Keep the cache of a committed turn (R-104).
 
         Args:
-            ids: all of it.
-            answers: those of the conversation whose ids are known, this turn's among them.
+            ids: all tokens read and written.
+            answers: the conversation's answers whose ids are known, including this turn's.
         """
         self.pool.put(
             CacheEntry(
@@ -114,9 +114,9 @@ class PrefixCache:
         )
 
     def keep_prefill(self, lookup: CacheLookup, handle: CacheHandle, prompt: Prompt) -> None:
-        """Keep what a cancelled turn has read, so that another try does not begin again (D-28)."""
+        """Keep the prefill of a cancelled turn, so that a retry does not start over (D-28)."""
         read = lookup.scope.engine.common_prefix(handle, prompt)
-        if read < LEAST_SHARED_TOKENS:  # it has no name, so it would never be used
+        if read < LEAST_SHARED_TOKENS:  # without a name, it would never be used
             lookup.scope.engine.drop(handle)
             return
         self.pool.put(
@@ -124,7 +124,7 @@ class PrefixCache:
         )
 
     async def sweep(self) -> None:
-        """Drop expired caches until cancelled."""
+        """Drop expired entries until cancelled."""
         while True:
             await asyncio.sleep(min(SWEEP_S, self._ttl_s))
             if self.pool.expire(self._clock.now_ms()):

@@ -10,7 +10,7 @@ from turnlog.app.settings import prompt_cache_keys_disabled
 log = logging.getLogger("turnlog")
 
 LEAST_KEY_LENGTH = 8
-"""Shorter keys are no keys: different conversations would share them by accident (R-095)."""
+"""Shorter keys are ignored: different conversations would share them by accident (R-095)."""
 
 REMEMBERED_KEYS = 256
 
@@ -27,7 +27,7 @@ class KeyPrints:
         self._warned: dict[str, None] = {}
 
     def key(self, raw: str | None) -> str | None:
-        """The fingerprint of a `prompt_cache_key`; None if it is none, too short or switched off."""
+        """The fingerprint of a `prompt_cache_key`; None if there is none, or it is too short or disabled."""
         if not raw:
             return None
         if len(raw) < LEAST_KEY_LENGTH or prompt_cache_keys_disabled():
@@ -43,7 +43,7 @@ class KeyPrints:
         return hmac.new(self._nonce, f"{kind}:{raw}".encode(), hashlib.sha256).hexdigest()[:32]
 
     def _warn_once(self, raw: str) -> None:
-        """Say that a key is of no use, once for each of the latest (R-098)."""
+        """Warn that a key is ignored, once for each recent key (R-098)."""
         seen = hashlib.sha256(raw.encode()).hexdigest()[:16]
         if seen in self._warned:
             return
@@ -51,7 +51,7 @@ class KeyPrints:
             del self._warned[next(iter(self._warned))]
         self._warned[seen] = None
         log.warning(
-            "[responses] a prompt_cache_key is not used: it is shorter than %d characters, or "
+            "[responses] ignoring a prompt_cache_key: it is shorter than %d characters, or "
             "TURNLOG_DISABLE_PROMPT_CACHE_KEY is 1",
             LEAST_KEY_LENGTH,
         )

@@ -1,4 +1,4 @@
-"""The use cases of replay: run a turn that is over again, tell it again, and compare."""
+"""The use cases of replay: run a finished turn again, stream it again, and compare."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -37,7 +37,7 @@ class Replays:
         """Run the turn again with its own seed on its own model, to compare the two.
 
         Raises:
-            InvalidRequestError: a check could say nothing (`check_checkable`).
+            InvalidRequestError: a check could not be conclusive (`check_checkable`).
             ResponsesError: see `rerun`.
         """
         # Loaded before it is judged: a fingerprint is known only of a model in memory.

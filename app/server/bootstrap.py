@@ -121,7 +121,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
         StorageError: it cannot be opened.
     """
     if settings.in_memory:
-        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        log.warning("The log is in memory and will be lost when this server stops.")
         journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
     else:
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
@@ -134,7 +134,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
 def _model_floor(
     settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
-    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+    """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
         lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
     )

@@ -56,7 +56,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener.close()
         reason = error.strerror or str(error)
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {reason}; choose another address by --host and --port"
+            f"Cannot listen on {host}:{port}: {reason}. Choose another address with --host and --port."
         ) from None
     return listener
 
@@ -78,11 +78,11 @@ def check_exposure(listener: socket.socket, keys: KeyFile | None) -> bool:
     kept = keys.read() if keys else None
     if not kept and not is_loopback(host):
         raise SettingsError(
-            f"{host} can be reached by others, and without keys everybody is let in; make a key first by "
-            "'turnlog keys add NAME', or listen on 127.0.0.1"
+            f"Refusing to listen on {host} without API keys. Create a key with 'turnlog keys add NAME', or "
+            "listen on 127.0.0.1."
         )
     if kept == ():
-        log.warning("No key is left: nobody is let in until 'turnlog keys add NAME' has made one.")
+        log.warning("No keys left: rejecting every request until you add one with 'turnlog keys add NAME'.")
     return kept is not None
 
 
@@ -98,7 +98,7 @@ async def serve(
     listener: socket.socket,
     ready: Callable[[], None],
 ) -> None:
-    """Serve until the process is told to stop; running turns get their last frame first.
+    """Serve until the process gets a stop signal; running turns get their last frame first.
 
     Args:
         ready: called once requests are answered.
@@ -153,7 +153,7 @@ def _allow_connections(settings: Settings) -> None:
     wanted = settings.max_connections + SURPLUS + OTHER_FILES
     if (allowed := allow_open_files(wanted)) < wanted:
         log.warning(
-            "The system lets this process have %d files open; %d connections need %d (ulimit -n)",
+            "Open file limit is %d, but %d connections need %d (ulimit -n)",
             allowed,
             settings.max_connections,
             wanted,
@@ -205,7 +205,7 @@ class TurnlogServer(uvicorn.Server):
 
     async def _drain(self) -> None:
         if running := self._turns.running:
-            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
+            log.warning("stopping: waiting for %d turns, press Ctrl-C again to stop now", running)
         first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
         await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
         for each in first:

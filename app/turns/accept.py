@@ -1,7 +1,7 @@
-"""The use case at the heart of the service: a request is checked, accepted and set running.
+"""The central use case of the service: a request is checked, accepted and set running.
 
-Everything that can refuse a turn comes first; then `ResponseCreated` says that it was accepted, and from
-there on whatever happens is an event (D-26). `app.turns.run` takes it from here to its end.
+Everything that can refuse a turn comes first; then `ResponseCreated` records its acceptance, and everything
+after that is an event (D-26). `app.turns.run` takes the turn from here to its end.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from turnlog.domain.response import Response
 from turnlog.domain.retention import expires_at
 
 _TOKEN_BYTES = 36
-"""What a token id of a prompt takes: an integer and a reference to it."""
+"""The memory of one token id in a prompt: an integer and a reference to it."""
 
 
 class Turns:
@@ -42,7 +42,7 @@ class Turns:
 
     Args:
         new_framer: makes the framer of one stream.
-        boot_id: names this process, so that a chain knows which one made it (R-143).
+        boot_id: identifies this process, so that a chain records which one made it (R-143).
         idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
@@ -88,7 +88,7 @@ class Turns:
         """Accept a turn of `owner` and set it running.
 
         Args:
-            size_bytes: how long the request was as it was sent.
+            size_bytes: the size of the request's body.
             yields: whether it lets all other turns of its model go first.
 
         Raises:
@@ -96,7 +96,7 @@ class Turns:
         """
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
-        if request.replay_of is None:  # a replay is on the model that it names, or on none
+        if request.replay_of is None:  # a replay never falls back to the default model
             request = replace(request, model=self._models.resolve(request.model))
         admission = self._models.admit(request.model, yields=yields)
         try:
@@ -109,7 +109,7 @@ class Turns:
     async def _begin(
         self, request: TurnRequest, owner: str, admission: Admission, asked_ms: int, size_bytes: int
     ) -> LiveTurn:
-        """The rest of `begin`; the admission is the turn's when this returns."""
+        """The rest of `begin`; the turn owns the admission when this returns."""
         if request.store and not self._load.accepts_new:
             raise StorageUnavailableError
         lease = await admission.take_lease()
@@ -141,7 +141,7 @@ class Turns:
             instructions=plan.instructions,
         )
         response = self._created(response_id, request, plan, owner, lease.instance_id)
-        # One number is all that the turn's last write will know of the chain (R-126, R-352).
+        # This number is all that the turn's last write keeps of the chain (R-126, R-352).
         expires_at_s = min(each.created.expires_at for each in (response, *chain))
         return self._set_running(response, plan, admission, lookup, earliest_expiry_ms=expires_at_s * 1000)
 
@@ -149,7 +149,7 @@ class Turns:
         """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
 
         Args:
-            exempt: whether another model is meant, as in a replay (D-27).
+            exempt: whether a different model is intended, as in a replay (D-27).
         """
         if not lease.holds:
             raise BindingChangedError(lease.name, "while its previous response was looked up")
@@ -165,22 +165,22 @@ class Turns:
 
     @property
     def running(self) -> int:
-        """How many turns were accepted and have not ended."""
+        """How many accepted turns have not ended."""
         return len(self._tasks)
 
     @property
     def shutting_down(self) -> bool:
-        """Whether new turns are refused for good."""
+        """Whether new turns are refused because the server is shutting down."""
         return self._shutting_down
 
     async def drain(self) -> None:
-        """Take no new turns, and wait until those that were accepted have ended by themselves."""
+        """Refuse new turns and wait for the accepted ones to finish."""
         self._shutting_down = True
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def shut_down(self, grace_s: float) -> None:
-        """Take no new turns, end the running ones and see their writes through, for `grace_s` at most."""
+        """Refuse new turns, abort the running ones and wait for their writes, for `grace_s` at most."""
         self._shutting_down = True
         self._live.abort_all("shutting_down")
         with suppress(TimeoutError):
@@ -233,7 +233,7 @@ class Turns:
         turn.cache_class = lookup.cache_class
         if created.idempotency_key:
             turn.grace_s = self._idempotency_grace_s
-        # A turn that is not to be stored leaves no event, only what its readers read (D-30).
+        # An unstored turn leaves no events, only the frames its readers read (D-30).
         written = strict.written if strict else None
         turn_log = self._persistence.begin(created, earliest_expiry_ms, written) if created.store else None
         run = TurnRun(
@@ -243,6 +243,6 @@ class Turns:
         task = asyncio.create_task(run.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if turn_log is None:  # else its last write lets it go
+        if turn_log is None:  # otherwise its last write removes it
             task.add_done_callback(lambda _: self._live.remove(created.response_id))
         return turn

@@ -1,4 +1,4 @@
-"""The bridge between engines' threads and the event loop: what all turns are told, in order."""
+"""The bridge from engines' threads to the event loop: delivers the outputs of all turns in order."""
 
 import asyncio
 from collections import deque
@@ -9,17 +9,17 @@ from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
 _AT_ONCE = 64
-"""Outputs handed over before others of the loop have their turn, such as the readers of the frames."""
+"""Outputs handed over before other tasks of the loop run, such as the readers of the frames."""
 
 
 _AT_ONCE_S = 0.005
-"""Or for so long: an output may hold a long text."""
+"""The same as a time limit: an output may hold a long text."""
 
 
 class Arrivals:
-    """Takes the outputs of all turns on engines' threads, and hands them over on the one loop of the turns.
+    """Receives the outputs of all turns on engines' threads and hands them over on the event loop.
 
-    An engine tells all turns of a batch at about the same time; those outputs cost the loop one wake-up.
+    An engine delivers a batch's outputs at about the same time; together they cost the loop one wake-up.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Arrivals:
 
         Args:
             take: takes its outputs on the loop, in the context that this is called in.
-            take_late: takes the handles of outputs that come when the stream is over.
+            take_late: takes the cache handles of outputs that arrive after the stream is over.
         """
         return EngineStream(self, take, take_late)
 
     def put(self, stream: "EngineStream", output: EngineOutput) -> None:
         """Take an output of a turn. Any thread; does not block."""
         self._arrived.append((stream, output))
-        # The output is queued before the flag is read, so a hand-over that is under way will find it.
+        # The output is queued before the flag is read, so a hand-over in progress will find it.
         if not self._scheduled:
             self._scheduled = True
             stream.loop.call_soon_threadsafe(self._hand_over)
@@ -61,7 +61,7 @@ class Arrivals:
 
 
 class EngineStream:
-    """One turn's outputs. It is over with the last of them, or when nobody waits for them any more."""
+    """One turn's outputs. It is over after the last of them, or when nobody waits for them any more."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class EngineStream:
         self._arrivals = arrivals
         self._take = take
         self.take_late = take_late
-        # What is logged of the turn says whose it is, although the engine's thread has called.
+        # Log lines about the turn carry its context, although the engine's thread triggered them.
         self._context = copy_context()
         self._over: asyncio.Future[None] = self.loop.create_future()
         self._silence: SilenceTimeout | None = None
@@ -94,8 +94,8 @@ class EngineStream:
             await self._over
         finally:
             self._silence.close()
-            # The engine may hold on to this stream for a while; the turn must not stay in memory for it.
-            self._take = _nobody
+            # The engine may hold this stream for a while; it must not keep the turn in memory.
+            self._take = _discard
 
     def receive(self, output: EngineOutput) -> None:
         """Hand an output over. Event loop."""
@@ -118,5 +118,5 @@ class EngineStream:
             self._over.set_exception(TimeoutError())
 
 
-def _nobody(_: EngineOutput) -> None:
-    """Who takes the outputs of a stream that is over."""
+def _discard(_: EngineOutput) -> None:
+    """Ignores the outputs of a stream that is over."""

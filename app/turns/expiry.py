@@ -20,5 +20,5 @@ async def sweep(expirer: ContentExpirer, live: LiveTurns, clock: Clock) -> None:
             while await asyncio.wrap_future(expirer.expire(clock.now_ms() // 1000, spare=live.ids)):
                 pass  # the wait for each step lets everything else go on
         except StorageError:
-            log.exception("[responses] the sweep of expired responses failed; it will be tried again")
+            log.exception("[responses] the sweep of expired responses failed and will be retried")
         await asyncio.sleep(PERIOD_S)

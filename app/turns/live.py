@@ -1,4 +1,4 @@
-"""A turn while it is being told: its response in memory and the frames its readers have not all read yet."""
+"""A turn while it is streamed: its response in memory and its frames."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -9,7 +9,7 @@ from turnlog.domain.ports import Framer
 from turnlog.domain.response import Response
 
 _CHUNK_FRAMES = 64
-"""Frames that a reader who is behind gets at once; more would hold up the other readers."""
+"""The most frames a lagging reader gets at once; more would hold up the other readers."""
 
 
 class FrameLog:
@@ -37,12 +37,12 @@ class FrameLog:
     async def read(
         self, start: int = 0, *, silence_s: float | None = None
     ) -> AsyncGenerator[list[bytes], None]:
-        """The frames from number `start` on, some at a time as they come, until the stream is closed.
+        """The frames from number `start` on, in chunks as they arrive, until the stream is closed.
 
-        Past the last frame it gives the terminal again, so that a resumed reader always learns the end.
+        Past the last frame it yields the terminal again, so that a resumed reader always sees the end.
 
         Args:
-            silence_s: after how many seconds without a frame to give an empty list; None for never.
+            silence_s: after how many seconds without a frame to yield an empty list; None for never.
         """
         silent = False
 
@@ -77,12 +77,11 @@ class FrameLog:
 
 
 class LiveTurn:
-    """One running turn: the response as far as it has come, its frames, and how to stop it.
+    """One running turn: its response so far, its frames, and how to stop it.
 
-    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
-    `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
-    when it was accepted, before it has its lane (R-243). `grace_s` is how long it goes on after the last
-    client that asked for it has left.
+    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is rendered,
+    `settled` when the write of its last event has landed or failed. `cache_class` is the result of the cache
+    lookup when it was accepted (R-243). `grace_s` is how long it goes on after its last client has left.
     """
 
     def __init__(self, response: Response, framer: Framer) -> None:
@@ -100,18 +99,18 @@ class LiveTurn:
         self.publish([response.created])
 
     def publish(self, events: Sequence[ResponseEvent]) -> None:
-        """Render what has happened to the response, for everyone who reads its frames."""
+        """Render events to frames for all readers."""
         frames = [frame for event in events for frame in self._framer.receive(event, self.response)]
         self._send(frames, closed=self._framer.closed)
 
     def abort(self, reason: FailureReason) -> None:
-        """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
+        """Stop the turn at its next safe point; no effect once it has ended or is being stopped."""
         if self.abort_reason is None and self.response.ended is None:
             self.abort_reason = reason
             self.on_abort()
 
     def join(self) -> None:
-        """Another client asks for the turn."""
+        """Another client joins the turn."""
         self._clients += 1
         self._stay()
 
@@ -144,9 +143,9 @@ class LiveTurn:
         if closed:
             self.ended.set()
             self._stay()
-            # Whoever still reads the turn must not keep its run and its prompt in memory.
+            # Remaining readers of the turn must not keep its run and its prompt in memory.
             self.on_abort = _nothing_to_stop
 
 
 def _nothing_to_stop() -> None:
-    """What is called to stop a turn that is not running."""
+    """The `on_abort` of a turn that is not running."""

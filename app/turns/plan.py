@@ -1,4 +1,4 @@
-"""What has to be known of a turn before it is accepted: its messages, prompt, tools and constraint.
+"""The plan of a turn, made before it is accepted: its messages, prompt, tools and constraint.
 
 Everything here can refuse the turn, and leaves no trace when it does (D-26).
 """
@@ -36,13 +36,13 @@ from turnlog.domain.truncation import shorter_histories
 log = logging.getLogger("turnlog")
 
 MOST_KEPT_TOKENS = 4_096
-"""The most that is kept for an answer whose length the request leaves open."""
+"""The most room reserved for an answer whose length the request does not limit."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """A turn that can be accepted. `asked_ms` is when its request came.
 
-    `answers` are those of the conversation that the prompt has in the model's own ids.
+    `answers` are the conversation's answers that are in the prompt as the model's own ids.
     """
 
     instructions: str | None
@@ -64,16 +64,16 @@ def make_plan(
     request: TurnRequest,
     chain: Chain,
     items: Mapping[str, Item],
-    warm_answers: Answers,
+    cached_answers: Answers,
     *,
     window_tokens: int | None,
     asked_ms: int,
 ) -> Plan:
-    """See what the turn will be. Renders the prompt, so it is too slow for the event loop.
+    """Make the plan of a turn. Renders the prompt, so it is too slow for the event loop.
 
     Args:
-        warm_answers: the answers whose ids are known from warm caches; those of the chain are in the log.
-        window_tokens: how many tokens prompt and answer may have together; None if that is not known.
+        cached_answers: answers whose ids are known from cache entries; the log has those of the chain.
+        window_tokens: how many tokens prompt and answer may have together; None if unknown.
         items: the stored items that the request refers to, by id.
 
     Raises:
@@ -87,8 +87,8 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     constraint = _compile_constraint(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
-    told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
-    recorded = placed(completed(told, warm_answers), messages)
+    logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
+    recorded = placed(completed(logged, cached_answers), messages)
     window = _Window(window_tokens, request)
     prompt, truncated = _fitting_prompt(engine, messages, recorded, toolbox, request, window=window)
     budget_tokens, limit = window.budget(prompt)
@@ -111,7 +111,7 @@ def make_plan(
 def _compile_constraint(
     engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox
 ) -> CompiledConstraint | None:
-    """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
+    """The answer's constraint: a required call, else a JSON format (D-08)."""
     many, json_format = request.parallel_tool_calls, request.json_format
     try:
         if toolbox.forced:
@@ -134,7 +134,7 @@ def _fitting_prompt(
     *,
     window: "_Window",
 ) -> tuple[Prompt, int]:
-    """The prompt, and how many of the oldest messages had to be left out of it.
+    """The prompt, and how many of the oldest messages had to be dropped from it.
 
     Args:
         recorded: the ids of answers, by the index of their message.
@@ -161,13 +161,13 @@ def _fitting_prompt(
 
 
 class _Window:
-    """What the model's context window leaves for a prompt and its answer.
+    """Divides the model's context window between a prompt and its answer.
 
-    With `truncation: auto` there is room for the answer that is asked for, or else for one of a quarter of
-    the window and 4,096 tokens at most (T2-06). Otherwise, one token is room enough (R-237, D-34).
+    With `truncation: auto` it reserves room for the requested output length, or else a quarter of the window,
+    4,096 tokens at most (T2-06). Otherwise, room for one token is enough (R-237, D-34).
 
     Args:
-        tokens: how many there may be together; None if that is not known.
+        tokens: the window; None if unknown.
     """
 
     def __init__(self, tokens: int | None, request: TurnRequest) -> None:
@@ -185,14 +185,14 @@ class _Window:
         return self._tokens is None or len(prompt.ids) + self._room_tokens <= self._tokens
 
     def budget(self, prompt: Prompt) -> tuple[int, Limit]:
-        """Output tokens the turn may have, and what they are limited by."""
+        """The turn's output budget in tokens, and what limits it."""
         budget = self._asked_tokens or ENGINE_OUTPUT_TOKENS
         if self._tokens is None or budget <= self._tokens - len(prompt.ids):
             return budget, "max_output_tokens"
         return self._tokens - len(prompt.ids), "context_window"
 
     def refusal(self, prompt: Prompt, *, fixed: Prompt) -> ContextLengthError:
-        """Says by how much the prompt is too long.
+        """The error that states how much too long the prompt is.
 
         Args:
             fixed: the prompt without the conversation.
@@ -204,9 +204,9 @@ class _Window:
 
 
 def _read_and_written(chain: Chain) -> TokenIds:
-    """The token ids of the chain, which the new prompt is told by; none if the log contradicts itself."""
+    """The chain's token ids, which the new prompt is recorded against; none if the log is inconsistent."""
     try:
         return token_log(chain)
     except ValueError:
-        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
+        log.exception("[responses] inconsistent token log; recording the whole prompt")
         return ()

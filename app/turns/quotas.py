@@ -43,7 +43,7 @@ class Quotas:
             OwnersShareError: as many turns of the owner wait as may.
         """
         if self._in_force() and self._waiting(owner) >= self._max_queued:
-            raise OwnersShareError("turns waiting", self._max_queued, self._retry_after_s(self._max_queued))
+            raise OwnersShareError("Queued turn", self._max_queued, self._retry_after_s(self._max_queued))
         with _one_more(self._beginning, owner):
             yield
 
@@ -55,7 +55,7 @@ class Quotas:
             OwnersShareError: the owner reads as many streams as it may.
         """
         if self._in_force() and self._streams[owner] >= self._max_streams:
-            raise OwnersShareError("streams open", self._max_streams, self._retry_after_s(1))
+            raise OwnersShareError("Stream", self._max_streams, self._retry_after_s(1))
         with _one_more(self._streams, owner):
             yield
 

@@ -1,7 +1,7 @@
-"""The one finder of responses: in memory while they run, then in the log.
+"""Finds responses: in memory while they run, then in the log.
 
-Whose a response is, whether it has expired and whether its end is still being written is decided here, for
-whatever asks: GET, streams, events, chains, item references, replay and audit.
+Ownership, expiry and a final write still in flight are handled here, for every reader: GET, streams, events,
+chains, item references, replay and audit.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Log(EventReader, AuditReader, Protocol):
 
 
 class Story(NamedTuple):
-    """A response that has ended, with the stored events from which it can be told whole."""
+    """A response that has ended, with all its stored events."""
 
     response: Response
     events: list[ResponseEvent]
@@ -42,8 +42,8 @@ class Story(NamedTuple):
 class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
-    For an owner, one that has expired is not there (R-111). Neither is another owner's, which is looked for
-    in the same way: what is known of it in memory makes no difference (D-18).
+    For an owner, an expired response does not exist (R-111). Neither does another owner's, even if it is in
+    memory (D-18).
     """
 
     def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class Retrieval:
         return await asyncio.wrap_future(stored) | live
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
-        """A response as far as it is stored, whoever's, also when it has expired.
+        """The stored part of a response of any owner, even an expired one.
 
         Raises:
             ResponseNotFoundError: nothing of it is stored.
@@ -120,14 +120,14 @@ class Retrieval:
         return row, events
 
     async def original(self, response_id: str, caller: Caller) -> Story:
-        """A response that has ended, whoever's, if the caller may replay it.
+        """A response of any owner that has ended, if the caller may replay it.
 
         Raises:
             ResponseNotFoundError: there is none.
             NotEndedError: it has not ended, or its end was never stored.
             StorageTimeoutError: its end is still being written.
             ContentExpiredError: its content was removed, or is about to be.
-            ForbiddenError: the caller may not read what was said in it.
+            ForbiddenError: the caller may not read its content.
         """
         if turn := self._live.of(response_id, None):
             if turn.response.ended is None:
@@ -139,17 +139,17 @@ class Retrieval:
             raise ContentExpiredError(response_id)
         story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
         if not await self.reads_content(caller, row):
-            raise ForbiddenError("An operator may replay turns that failed; this one did not.")
+            raise ForbiddenError("Operators may replay failed turns only.")
         return story
 
     async def reads_content(self, caller: Caller, row: AuditRow) -> bool:
-        """Whether the caller may read what was said in a turn, and so run it again."""
+        """Whether the caller may read a turn's content, and so run it again."""
         return caller.reads_content(failed=False) or (
             caller.reads_content(failed=True) and await self._failed(row)
         )
 
     async def _failed(self, row: AuditRow) -> bool:
-        """Whether the turn failed, or replays one that did, maybe by way of other replays."""
+        """Whether the turn failed or replays one that did, possibly through other replays."""
         met: set[str] = set()
         found: AuditRow | None = row
         while found and not found.reason and (earlier := found.replay_of) and earlier not in met:
@@ -170,7 +170,7 @@ class Retrieval:
     def _whole(
         self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError
     ) -> Story:
-        """The story; if its end is not stored, the client may come again while it is being written."""
+        """The story; if its end is not stored, the error depends on whether it is still being written."""
         events = [recorded.event for recorded in stored]
         response = fold_stored(events) if events else None
         if response and response.ended:

@@ -1,4 +1,4 @@
-"""A limit on silence that costs nothing while there is none: its timer stays, and looks when it fires."""
+"""An inactivity timeout that is free to renew: its timer stays set, and checks the time when it fires."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from collections.abc import Callable
 class SilenceTimeout:
     """Calls `run_out` once `limit_s` seconds have passed without a `renew`. Event loop only.
 
-    A stream renews its silence with every token, so a renewal sets no timer: the one that is set finds out
-    when it fires how long it has to wait yet. None for `limit_s` is silence without end.
+    A stream calls `renew` with every token, so a renewal sets no timer: when the timer fires, it computes how
+    long is left. With `limit_s` None it never runs out.
     """
 
     def __init__(self, limit_s: float | None, run_out: Callable[[], None]) -> None:
@@ -17,10 +17,10 @@ class SilenceTimeout:
         self._timer: asyncio.TimerHandle | None = None
         self.renew()
         if limit_s is not None:
-            self._timer = self._loop.call_later(limit_s, self._look, limit_s)
+            self._timer = self._loop.call_later(limit_s, self._check, limit_s)
 
     def renew(self) -> None:
-        """The silence is over; the limit counts from now."""
+        """Restart the timeout from now."""
         self._since_s = self._loop.time()
 
     def close(self) -> None:
@@ -28,12 +28,12 @@ class SilenceTimeout:
         if self._timer:
             self._timer.cancel()
 
-    def _look(self, limit_s: float) -> None:
+    def _check(self, limit_s: float) -> None:
         left_s = self._since_s + limit_s - self._loop.time()
         has_run_out = left_s <= 0
         if has_run_out:
             self.renew()
-        # First, so that it may be closed by whoever is called.
-        self._timer = self._loop.call_later(limit_s if has_run_out else left_s, self._look, limit_s)
+        # First, so that the callback may close it.
+        self._timer = self._loop.call_later(limit_s if has_run_out else left_s, self._check, limit_s)
         if has_run_out:
             self._run_out()

@@ -47,8 +47,8 @@ def request_digests(created: ResponseCreated, *, counter: str) -> tuple[str | No
     return _digest((created.owner, sorted(keys.items()), body_digest)), body_digest
 
 
-def _digest(told: Any) -> str:
-    return sha256(msgspec.json.encode(told)).hexdigest()
+def _digest(value: Any) -> str:
+    return sha256(msgspec.json.encode(value)).hexdigest()
 
 
 def attempts(rows: Iterable[AuditRow]) -> list[list[AuditRow]]:

@@ -96,7 +96,7 @@ def _check_text(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError(f"{name} has half a surrogate pair in it.", param=name) from None
+        raise InvalidRequestError(f"{name} contains an unpaired surrogate.", param=name) from None
 
 
 def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
@@ -111,6 +111,6 @@ def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
     looks_inside = wanted.q is not None or wanted.tool is not None or bool(wanted.metadata)
     if looks_inside and not caller.reads_content(failed=only_failed):
         raise ForbiddenError(
-            "q, tool and metadata look into what was said, which takes the role auditor; "
-            "an operator may ask them of failed turns: add status=failed."
+            "q, tool and metadata search content, which requires the role auditor. "
+            "Operators may search failed turns: add status=failed."
         )

@@ -18,20 +18,20 @@ class ModelSource(Protocol):
 
     @property
     def defaults(self) -> ModelDefaults:
-        """What the model itself says for a request that leaves it open."""
+        """The model's own defaults for parameters that a request does not set."""
 
     def load(self) -> InferenceEngine:
         """Load the model. Any thread; takes seconds, more for big models.
 
         Raises:
-            EngineError: it cannot be used; the sentence names it and says what is wrong there.
+            EngineError: it cannot be used; the message names it and the problem.
         """
 
 
 class InstancePins(Protocol):
     """Keeps a model's instance id alive while writes that carry it are under way (R-069 … R-076).
 
-    Known by the id alone, so that a wedged write keeps no model in memory. No call fails: what concerns an
+    Known by the id only, so that a wedged write keeps no model in memory. No call fails: what concerns an
     id that is gone is ignored.
     """
 

@@ -150,4 +150,4 @@ def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> 
     ended = turnlog("serve", "--port", "0", "--db", str(tmp_path / "turnlog.db"), *options)
 
     assert ended.returncode == 2
-    assert "--sampling names 'tyni', which is not served; there are tiny" in ended.stderr
+    assert "--sampling names the unknown model 'tyni'. Declared models: tiny" in ended.stderr

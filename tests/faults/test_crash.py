@@ -202,7 +202,7 @@ def test_a_stopped_process_is_seen_at_once_and_goes_on_when_it_may(tiny: Running
         turn.until("output_text.delta")
         next(iter(turn))
 
-    assert "the engine of model two failed: The engine's process has not answered" in problems[0]
+    assert "the engine of model two failed: The engine process has not responded" in problems[0]
     assert len(turn.told) > told
     with tiny.http as http:
         assert model(http, "two")["restarts"] == seen["restarts"]

@@ -91,7 +91,7 @@ def test_a_turn_is_chunks_that_are_never_empty_and_then_one_end(engine: Inferenc
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)) == end.text
     assert end.prompt_tokens == len(engine.render(HELLO).ids)
     assert end.output_tokens > 0
-    assert end.alone is True
+    assert end.unbatched is True
     assert end.cache is not None
     engine.drop(end.cache)
 

@@ -152,7 +152,7 @@ def test_a_template_does_not_get_out_of_its_sandbox(tmp_path: Path, reach: str) 
     except EngineError:
         assert not trace.exists()
         return
-    with closing(engine), pytest.raises(InvalidRequestError, match="template refuses this conversation"):
+    with closing(engine), pytest.raises(InvalidRequestError, match="template rejected this conversation"):
         engine.render([Message("user", "hi")])
     assert not trace.exists()
 

@@ -80,7 +80,7 @@ def test_the_worst_options_change_nobody_elses_output(
     began.wait()
     loud.wait()
 
-    assert (solo.alone, shared.alone) == (True, False)
+    assert (solo.unbatched, shared.unbatched) == (True, False)
     assert (shared.text, shared.output_ids) == (solo.text, solo.output_ids)
 
 

@@ -172,7 +172,7 @@ def test_a_reader_that_does_not_take_its_json_is_cut_off(tmp_path: Path, lines: 
         with started(tmp_path / "turnlog.db", arguments, ENVIRON, stderr=log) as server:
             with connected(server) as client:
                 client.sendall(post(body, *lines))
-                until(lambda: "a reader that takes nothing is cut off" in (tmp_path / "log").read_text())
+                until(lambda: "whose client stopped reading" in (tmp_path / "log").read_text())
                 told = rest(client)
             behaves = alive(server)
 

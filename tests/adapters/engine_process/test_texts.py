@@ -50,7 +50,7 @@ def test_a_template_that_does_not_end_is_ended(process: TextProcess, monkeypatch
     old = process.pid
     monkeypatch.setattr(texts, "RENDER_LIMIT_S", 0.2)
 
-    with pytest.raises(TemplateTimeoutError, match=r"not rendered and encoded within 0\.2 s and") as refused:
+    with pytest.raises(TemplateTimeoutError, match=r"exceeded 0\.2 s or its memory limit") as refused:
         rendered(process, "loop")
 
     monkeypatch.undo()

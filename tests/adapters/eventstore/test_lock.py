@@ -30,7 +30,7 @@ def test_a_second_server_is_told_which_one_has_the_store(path: Path) -> None:
         with pytest.raises(StorageError) as listening:
             StoreLock(path)
 
-    one = "A store has one server at a time."
+    one = "Only one server can use a store at a time."
     in_use = f"The event store '{path}' is in use by process {os.getpid()}"
     assert starting.value.message == f"{in_use}. {one}"
     assert listening.value.message == f"{in_use}, which listens on http://127.0.0.1:8000. {one}"

@@ -141,7 +141,7 @@ def test_a_guide_serves_any_number_of_turns_beside_turns_without_one(engine: Mlx
     ends = [turn.end() for turn in turns]
 
     assert [end.output_ids for end in ends] == [alone[1].output_ids, alone[0].output_ids, alone[1].output_ids]
-    assert [end.alone for end in ends] == [False] * 3
+    assert [end.unbatched for end in ends] == [False] * 3
 
 
 def test_a_guided_turn_reads_only_what_is_new(engine: MlxEngine) -> None:
@@ -238,9 +238,7 @@ def test_a_schema_that_cannot_be_followed_is_refused(engine: MlxEngine, schema: 
 def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> None:
     broken = Tool("broken", "function", "broken", parameters={"type": "foo"})
 
-    with pytest.raises(
-        InvalidRequestError, match="of the tool 'broken' cannot be followed: Invalid type: foo"
-    ):
+    with pytest.raises(InvalidRequestError, match="of the tool 'broken' is not supported: Invalid type: foo"):
         engine.compile(CallConstraint((MOVE, broken), many=True))
 
 

@@ -265,7 +265,7 @@ def test_a_conversation_the_template_refuses_is_the_clients_fault(tmp_path: Path
     renderer = renderer_of(tokenizer_of(tmp_path, REFUSING))
 
     with pytest.raises(
-        InvalidRequestError, match="chat template refuses this conversation: roles must alternate"
+        InvalidRequestError, match="chat template rejected this conversation: roles must alternate"
     ):
         renderer.render([Message("user", "Hi")])
 

@@ -62,7 +62,7 @@ def test_thinking_and_a_call_are_told_apart_beside_another_turn(model: Mouth) ->
     )
     opening = 0 if model.opens(model.engine.render(ASKED)) else model.tokens("<think>\n")
     assert end.reasoning_tokens == other.reasoning_tokens == opening + model.tokens("Let me add.\n</think>")
-    assert not end.alone
+    assert not end.unbatched
 
 
 def test_thinking_is_left_out_when_it_is_not_wanted(model: Mouth) -> None:

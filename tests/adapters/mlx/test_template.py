@@ -269,7 +269,7 @@ def test_what_a_template_refuses_in_any_form_is_named(
         rendered(tokenizer, messages)
 
     assert (refusal.value.message, refusal.value.param) == (
-        "The model's chat template refuses this conversation: no such word. "
+        "The model's chat template rejected this conversation: no such word. "
         f"It stops at {place}: change that or leave it out.",
         "input",
     )

@@ -141,9 +141,9 @@ def test_items_of_unknown_types_are_skipped_with_one_line_for_each_type(
         pieces(*({"type": kind} for kind in ("web_search_call", "web_search_call", "mcp_call", KEY)))
 
     assert [record.message for record in caplog.records] == [
-        "[responses] input items of type mcp_call are skipped",
-        "[responses] input items of type unknown (46 characters) are skipped",
-        "[responses] input items of type web_search_call are skipped",
+        "[responses] skipping input items of type mcp_call",
+        "[responses] skipping input items of type unknown (46 characters)",
+        "[responses] skipping input items of type web_search_call",
     ]
 
 

@@ -32,8 +32,8 @@ def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytes
         ("sub", "function"),
     ]
     assert [record.message for record in caplog.records] == [
-        "[responses] tools of type unknown (46 characters) are not offered to the model",
-        "[responses] tools of type web_search are not offered to the model",
+        "[responses] ignoring tools of type unknown (46 characters)",
+        "[responses] ignoring tools of type web_search",
     ]
 
 

@@ -97,7 +97,7 @@ def test_pieces_are_delivered_in_order_and_the_end_adds_them_up() -> None:
         output_tokens=4,
         cached_tokens=0,
         reasoning_tokens=2,
-        alone=True,
+        unbatched=True,
     )
 
 
@@ -127,7 +127,7 @@ def test_what_an_ending_says_counts_more_than_the_steps() -> None:
         cached_tokens=None,
         reasoning_tokens=10,
         tool_calls=(EngineCall("add", '{"a":1,"b":[2]}'), EngineCall("sub", "{ }", "call_a", "malformed")),
-        alone=True,
+        unbatched=True,
     )
 
 
@@ -247,7 +247,7 @@ def test_a_turn_was_alone_if_no_other_played_at_any_time_during_it() -> None:
         hanging.all()
         afterwards = submit(engine, user("hi"), turn_id="afterwards").end()
 
-    assert [joined.alone, afterwards.alone] == [False, True]
+    assert [joined.unbatched, afterwards.unbatched] == [False, True]
 
 
 def test_a_turn_that_another_joined_was_not_alone() -> None:
@@ -263,7 +263,7 @@ def test_a_turn_that_another_joined_was_not_alone() -> None:
         joined.set()
         end = first.end()
 
-    assert end.alone is False
+    assert end.unbatched is False
 
 
 # ── cancel and close ──

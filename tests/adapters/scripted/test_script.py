@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_refused_with_its_place(written: str, refusal: str)
 def test_a_missing_file_is_refused_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.json"
 
-    with pytest.raises(EngineError, match=re.escape(f"{path}: this script cannot be read: No such file")):
+    with pytest.raises(EngineError, match=re.escape(f"{path}: the script cannot be read: No such file")):
         read_script(path)
 
 

@@ -52,11 +52,11 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
     _, listed, _ = keys(database, "list")
     as_json = [json.loads(line) for line in keys(database, "list", "--json")[1].splitlines()]
 
-    assert (none[:2], "There are no keys" in none[2]) == ((0, ""), True)
+    assert (none[:2], "No keys: the server" in none[2]) == ((0, ""), True)
     assert code == 0
     assert re.fullmatch(f"{KEY}\n", alices)
-    assert "lets alice in as client. It is shown this once:" in said
-    assert "From now on every request needs a key, also on this machine." in said
+    assert "for alice (client). The key is shown only once:" in said
+    assert "Every request now needs a key, including requests from this machine." in said
     assert alices.strip() not in said
     assert [(key["owner"], key["role"]) for key in as_json] == [("alice", "client"), ("ada", "auditor")]
     assert all(key.keys() == {"id", "owner", "role", "made_s"} for key in as_json)
@@ -69,12 +69,12 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["add", ""], "owner's name"),
-        (["add", "a b"], "owner's name"),
+        (["add", ""], "Invalid owner"),
+        (["add", "a b"], "Invalid owner"),
         (["add"], "Missing argument 'OWNER'"),
         (["add", "x", "--role", "admin"], "'admin' is not one of 'client', 'auditor', 'operator'"),
-        (["revoke", "key_00000000"], "There is no key 'key_00000000'"),
-        (["revoke", "alice"], "'alice' is an owner with the keys key_"),
+        (["revoke", "key_00000000"], "Key 'key_00000000' not found"),
+        (["revoke", "alice"], "'alice' is an owner, not a key id. Keys of this owner: key_"),
     ],
 )
 def test_what_cannot_be_done_with_keys_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -93,7 +93,7 @@ def test_a_log_in_memory_has_no_keys() -> None:
     for arguments in (["add", "alice"], ["list"], ["revoke", "key_0"]):
         code, shown, complaint = keys(Path(":memory:"), *arguments)
         assert (code, shown) == (2, "")
-        assert "a log in memory has no keys" in complaint
+        assert "An in-memory log has no keys" in complaint
 
 
 # ── where a server listens ────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def test_without_a_key_a_server_listens_on_this_machine_only(
     done = turnlog("serve", "--port", "0", "--host", host, "--db", str(database), *script)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "can be reached by others" in done.stderr
+    assert "without API keys" in done.stderr
     assert "'turnlog keys add NAME', or listen on 127.0.0.1" in done.stderr
 
 
@@ -168,7 +168,7 @@ def test_the_first_key_closes_a_running_server_and_the_last_one_leaves_it_closed
 
         for line in keys(database, "list", "--json")[1].splitlines():
             _, _, said = keys(database, "revoke", json.loads(line)["id"])
-        assert "No key is left: the server lets nobody in" in said
+        assert "No keys left: the server rejects every request" in said
         assert f"remove {database}.keys" in said
         for key in (None, alices, locals_key):
             assert send(server.address, "GET", "/v1/models", key).status == 401

@@ -1,6 +1,7 @@
 """The command line as its user meets it: a process, its output and its exit code."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -95,8 +96,8 @@ def test_a_running_stream_gets_its_terminal_when_the_server_is_stopped(tmp_path:
         (["serve", "--engine", "scripted"], {}, "--script FILE"),
         (["serve", "--engine", "scripted", "--script", "missing.json"], {}, "missing.json"),
         (["serve", "--port", "0", "--model", "tiny"], {}, "expected NAME=PATH"),
-        (["serve", "--port", "0", "--model", "tiny=missing"], {}, "no model folder at missing"),
-        (["log", "resp_1", "--db", "missing.db"], {}, "no event store at 'missing.db'"),
+        (["serve", "--port", "0", "--model", "tiny=missing"], {}, "No model folder at missing"),
+        (["log", "resp_1", "--db", "missing.db"], {}, "No event store at 'missing.db'"),
         (["ls", "--status", "asleep"], {}, "'asleep' is not one of"),
         (["log"], {}, "Missing argument 'RESPONSE_ID'"),
     ],
@@ -122,7 +123,7 @@ def test_the_environment_of_a_kubernetes_service_stops_no_command(tmp_path: Path
         listed = turnlog("ls", "--db", str(database), **kubernetes)
 
     assert listed.returncode == 0
-    named = [line.split()[1] for line in listed.stderr.splitlines() if line.startswith("turnlog: ")]
+    named = re.findall(r"^turnlog: .*?(TURNLOG_\w+)", listed.stderr, re.MULTILINE)
     assert sorted(named) == sorted(kubernetes)
     assert "s3cret" not in listed.stderr
 
@@ -143,7 +144,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, script: Path) -> None:
         )
 
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -87,8 +87,8 @@ def test_without_a_server_one_line_says_how_to_start_one(tmp_path: Path, argumen
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"turnlog: No server runs for the log '{database}'. Start one with 'turnlog serve', or name another "
-        "log by --db.\n"
+        f"turnlog: No server is running for the log '{database}'. Start one with 'turnlog serve', or "
+        "choose another log with --db.\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -104,7 +104,7 @@ def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path)
 
     assert database.with_name("turnlog.db.lock").stat().st_size > 0
     assert done.returncode == 2
-    assert done.stderr.startswith("turnlog: No server runs for the log")
+    assert done.stderr.startswith("turnlog: No server is running for the log")
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,12 @@ def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed
             opened(reading, alice, "hi", "response.created")
 
             one_more = {
-                "You have 3 streams open": [
+                "Stream limit reached (3 per owner).": [
                     alice.post("/v1/responses", json=asking("hi")),
                     alice.get(f"/v1/responses/{earlier}?stream=true"),
                     alice.post(replay, json={"stream": True}, headers=operating),
                 ],
-                "You have 2 turns waiting": [
+                "Queued turn limit reached (2 per owner).": [
                     alice.post("/v1/responses", json={"model": "scripted", "input": "hi"})
                 ],
             }

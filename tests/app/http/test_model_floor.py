@@ -294,7 +294,7 @@ def test_a_default_that_is_not_declared_is_refused_at_the_start(tmp_path: Path) 
     done = turnlog("serve", *declared, "--default", "beta")
 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--default is 'beta', but the models are alpha" in done.stderr
+    assert "--default is 'beta'. Declared models: alpha" in done.stderr
 
 
 def test_the_limit_and_what_is_admitted_are_shown(tmp_path: Path) -> None:
@@ -338,4 +338,4 @@ def test_load_records_can_be_read(tmp_path: Path) -> None:
     ]
     assert [json.loads(line) for line in lines] == shown
     began, _, beta = (line.split() for line in table.splitlines()[:3])
-    assert (began[:4], beta[2:4]) == (["began", "model", "for", "took"], ["beta", "operator"])
+    assert (began[:4], beta[2:4]) == (["started", "model", "cause", "duration"], ["beta", "operator"])

@@ -143,7 +143,7 @@ def test_an_unknown_route_is_not_found(http: httpx.Client) -> None:
     """R-007, D-06, D16."""
     error = refused(http.get("/v1/nothing"), 404)
 
-    assert error["message"] == "There is no GET /v1/nothing"
+    assert error["message"] == "Route not found: GET /v1/nothing"
 
 
 def test_another_method_is_not_allowed(http: httpx.Client) -> None:

@@ -17,7 +17,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
 
     assert (refusal.value.code, refusal.value.retry_after_s) == ("queue_full", 7)
     assert refusal.value.message == (
-        "Model queue full: 60 bytes of requests wait, with a limit of 100 bytes waiting. Retry after 7s."
+        "Model queue full: 60 bytes of requests are waiting, with a limit of 100 bytes waiting. "
+        "Retry after 7s."
     )
     backlog.resize(0, 40)
     backlog.resize(60, 0)

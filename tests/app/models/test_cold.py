@@ -19,7 +19,7 @@ def test_one_more_than_may_wait_is_admitted_while_the_model_is_loaded() -> None:
     assert cold.count("alpha") == 3
     assert (refusal.value.code, refusal.value.message) == (
         "queue_full",
-        "Model queue full: 3 requests wait for the model to be loaded, with a limit of 2 waiting. "
+        "Model queue full: 3 requests are waiting for the model to load, with a limit of 2 waiting. "
         "Retry after 15s.",
     )
 

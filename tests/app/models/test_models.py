@@ -45,7 +45,7 @@ def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) 
     floor = new_floor({"a": source}, max_waiting=2)
     floor.threads.held = True
     requests = [floor.request("a") for _ in range(3)]
-    with pytest.raises(QueueFullError, match="3 requests wait for the model to be loaded"):
+    with pytest.raises(QueueFullError, match="3 requests are waiting for the model to load"):
         floor.request("a")
     assert (where(*requests), floor.models.status("a").state) == (["loading"] * 3, "loading")
 

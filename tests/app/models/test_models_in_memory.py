@@ -76,7 +76,7 @@ def test_a_busy_model_is_not_given_up_and_the_request_is_refused_in_time(new_flo
         0,
     )
     assert floor.models.load_records[-1].error == (
-        "There was no memory for the model of 'b' within 60 s: it takes about 60 bytes and 40 are free. "
+        "No memory became free for the model 'b' within 60 s: it needs about 60 bytes, and 40 are free. "
         "Retry later."
     )
 

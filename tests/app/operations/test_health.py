@@ -77,7 +77,7 @@ async def test_a_queue_that_is_stuck_or_full_is_told(tmp_path: Path) -> None:
 
     assert found == [
         "the store has not taken a write for 42 s",
-        "the store is behind with its writes, so no new turns are taken",
+        "the store is overloaded and rejects new turns",
     ]
 
 

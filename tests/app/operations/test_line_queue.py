@@ -65,7 +65,7 @@ def test_what_a_stuck_pipe_does_not_take_is_dropped_and_counted(pipe: Pipe) -> N
     def accounted() -> bool:
         lines = pipe.read().decode().splitlines()
         numbers = [int(line.split()[0]) for line in lines if line.endswith("x")]
-        dropped = [int(line.split()[1]) for line in lines if line.endswith("took them")]
+        dropped = [int(line.split()[1]) for line in lines if line.endswith("is blocked")]
         assert numbers == sorted(set(numbers))
         return len(numbers) + sum(dropped) == 1_000 and bool(numbers and dropped)
 

@@ -139,7 +139,7 @@ class Running:
         headers = answer.headers
         return Answer(
             answer.status_code,
-            Told(headers.get("x-lookup-cache"), headers.get("x-cached-tokens"), cached_tokens),
+            Told(headers.get("x-session-cache"), headers.get("x-cached-tokens"), cached_tokens),
             told,
         )
 

@@ -257,7 +257,7 @@ async def test_reading_a_response_says_nothing_of_caches() -> None:
         read = await service.http.get(f"/v1/responses/{first.id}")
 
         assert read.status_code == 200
-        assert not {"x-lookup-cache", "x-cached-tokens"} & read.headers.keys()
+        assert not {"x-session-cache", "x-cached-tokens"} & read.headers.keys()
 
 
 @pytest.mark.parametrize(("class_told", "scripted"), [("prefix_hit", None), ("prefix_hit", 5), ("fresh", 0)])

@@ -59,7 +59,7 @@ def test_a_running_turn_ends_by_itself_and_no_new_one_begins(tmp_path: Path, num
     assert b'"type":"response.completed"' in rest
     assert rest.endswith(b"data: [DONE]\n\n")
     assert code == 0
-    assert "stopping: 1 turns are finishing, press Ctrl-C again to stop now" in said
+    assert "stopping: waiting for 1 turns, press Ctrl-C again to stop now" in said
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])

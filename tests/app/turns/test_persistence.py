@@ -15,7 +15,7 @@ from turnlog.domain.events import PersistHardTimedOut, TurnCommitted, TurnPersis
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.response import api_status
 
-SLOW = f"WARNING [responses] the write of {ID} is slow; it goes on"
+SLOW = f"WARNING [responses] the write of {ID} is slow and still in progress"
 WEDGED = f"ERROR [responses] the write of {ID} has not settled in time"
 FAILED_WRITE = f"ERROR [responses] the turn {ID} could not be stored"
 

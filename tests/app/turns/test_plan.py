@@ -102,15 +102,19 @@ def test_a_models_own_default_length_is_no_reason_to_refuse(engine: ScriptedEngi
 @pytest.mark.parametrize(
     ("asked_for", "numbers", "advice"),
     [
-        (request("word " * 80), (82, 2, 25), "Send less, or ask for fewer max_output_tokens."),
-        (request("hi", max_output_tokens=98), (3, 2, 98), "Send less, or ask for fewer max_output_tokens."),
-        (request("hi", max_output_tokens=4096), (3, 2, 4096), "Ask for fewer max_output_tokens."),
+        (request("word " * 80), (82, 2, 25), "Shorten the input, or reduce max_output_tokens."),
+        (request("hi", max_output_tokens=98), (3, 2, 98), "Shorten the input, or reduce max_output_tokens."),
+        (request("hi", max_output_tokens=4096), (3, 2, 4096), "Reduce max_output_tokens."),
         (
             whole(request("hi", instructions="word " * 80, tools=TOOLS)),
             (104, 103, 1),
             "Shorten instructions and tools, or use a model with a larger window.",
         ),
-        (whole(request("word " * 98)), (100, 2, 1), "Send less, or continue from an earlier response."),
+        (
+            whole(request("word " * 98)),
+            (100, 2, 1),
+            "Shorten the input, or continue from an earlier response.",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_its_numbers(

@@ -47,7 +47,7 @@ async def test_an_owner_has_so_many_turns_waiting_and_others_have_theirs(keyed: 
         await is_answered(first)
         second, third = [await begun(service, "hi", "alice") for _ in range(2)]
 
-        with pytest.raises(OwnersShareError, match="You have 2 turns waiting"):
+        with pytest.raises(OwnersShareError, match=r"Queued turn limit reached \(2 per owner\)"):
             await begun(service, "hi", "alice")
         assert (await begun(service, "hi", "bob")).response.created.owner == "bob"
 
@@ -87,7 +87,7 @@ async def test_an_owner_reads_so_many_streams(keyed: Path) -> None:
                 raise ZeroDivisionError
             with service.quotas.streaming("alice"):
                 with (
-                    pytest.raises(OwnersShareError, match="You have 2 streams open"),
+                    pytest.raises(OwnersShareError, match=r"Stream limit reached \(2 per owner\)"),
                     service.quotas.streaming("alice"),
                 ):
                     pass

@@ -284,7 +284,7 @@ SPENT = TurnStats(
     cached_tokens=3,
     timing=Timing(first_token_ms=5.0),
     output_ids=(4, 5),
-    alone=True,
+    unbatched=True,
 )
 
 
