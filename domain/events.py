@@ -78,8 +78,9 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
 
     `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
     `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
-    (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the names and values by which clients mark their retries; `replay_of` is the response this one runs again.
+    (R-027), to which `retention_s` is the request's own limit, None if it set none (D-37); `instance_id` and
+    `boot_id` say which loaded model and which process (R-142); `retry_keys` are the names and values by which
+    clients mark their retries; `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -108,6 +109,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
     replay_of: str | None = None
+    retention_s: int | None = None
     wire_version: int = WIRE_VERSION
 
 

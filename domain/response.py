@@ -123,6 +123,7 @@ class Response(Lifecycle):
                 metadata=request.metadata,
                 store=request.store,
                 expires_at=expires_at,
+                retention_s=request.retention_s,
                 retry_keys=request.retry_keys,
                 replay_of=request.replay_of,
                 instance_id=instance_id,

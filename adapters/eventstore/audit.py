@@ -21,9 +21,9 @@ _NEIGHBOURS = 100
 """How many responses with the same body count as candidates for attempts, before and after one."""
 
 _ROWS = """
-    SELECT responses.*,
+    SELECT responses.*, expiries.expires_at AS expires,
         (SELECT json_group_array(name) FROM response_tools WHERE response_tools.n = responses.n) AS tools
-    FROM responses
+    FROM responses JOIN expiries USING (response_id)
 """
 _ROW = f"{_ROWS} WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)"
 _NUMBERED = f"{_ROWS} WHERE n IN (SELECT value FROM json_each(:numbers))"
@@ -129,7 +129,7 @@ def _audit_row(row: Any) -> AuditRow:
         created_ms=row["created_ms"],
         started_ms=row["started_ms"],
         ended_ms=row["ended_ms"],
-        expires_at=row["expires_at"],
+        expires_at=row["expires"],
         last_version=row["last_version"],
         expired=bool(row["expired"]),
         usage=usage or None,

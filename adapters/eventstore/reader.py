@@ -24,17 +24,23 @@ READER_THREADS = 2
 # The depth also ends a chain that runs in a circle.
 _CHAIN = """
     WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
-        SELECT 0, response_id, previous_response_id FROM responses
-        WHERE response_id = :response_id AND NOT expired
+        SELECT 0, response_id, previous_response_id FROM responses JOIN expiries USING (response_id)
+        WHERE response_id = :response_id AND NOT expired AND expiries.expires_at > :now_s
         UNION ALL
         SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
         FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
-        WHERE depth < :limit AND NOT ancestor.expired
+            JOIN expiries ON expiries.response_id = ancestor.response_id
+        WHERE depth < :limit AND NOT ancestor.expired AND expiries.expires_at > :now_s
     )
     SELECT depth, originator_id, originator_version, topic, state
     FROM chain JOIN stored_events ON originator_id = response_id
     WHERE topic <> :deltas
     ORDER BY depth DESC, originator_version
+"""
+_DATED = """
+    SELECT originator_id, originator_version, topic, state, expires_at
+    FROM expiries JOIN stored_events ON originator_id = response_id
+    WHERE response_id = :response_id ORDER BY originator_version
 """
 # The ids come as one JSON list: a statement has room for so many parameters only.
 _ITEMS = """
@@ -42,8 +48,8 @@ _ITEMS = """
     FROM stored_events
     WHERE topic = :closed AND originator_id IN (
         SELECT items.response_id
-        FROM response_items AS items JOIN responses USING (response_id)
-        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
+        FROM response_items AS items JOIN responses USING (response_id) JOIN expiries USING (response_id)
+        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expiries.expires_at > :now_s
             AND coalesce(owner = :owner, TRUE)
     )
 """
@@ -76,11 +82,22 @@ class SqliteEventReader:
 
         return self._submit(read)
 
-    def chain(self, response_id: str, *, limit: int) -> Future[list[list[Recorded]]]:
+    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
+        """All events of a response with the time at which it expires; see `EventReader.dated`."""
+
+        def read() -> tuple[list[Recorded], int]:
+            rows = self._select(_DATED, response_id=response_id)
+            events = [self._mapper.to_domain_event(StoredEvent(*place)) for *place, _ in rows]
+            return events, rows[0]["expires_at"] if rows else 0
+
+        return self._submit(read)
+
+    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[list[list[Recorded]]]:
         """The events of a response and at most `limit` ancestors, oldest response first, without deltas."""
 
         def read() -> list[list[Recorded]]:
-            rows = self._select(_CHAIN, response_id=response_id, limit=limit, deltas=topic(ItemExtended))
+            deltas = topic(ItemExtended)
+            rows = self._select(_CHAIN, response_id=response_id, limit=limit, now_s=now_s, deltas=deltas)
             return [
                 [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
                 for _, turn in groupby(rows, key=lambda row: row["depth"])

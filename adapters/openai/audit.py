@@ -81,7 +81,7 @@ def turn_object(view: TurnView) -> Json:
         "object": "audit.turn",
         "times": {state: time_text(at_ms) for state, at_ms in state_times(response, view.events).items()},
         "request": request_object(response.created, shown=shown),
-        "response": response_object(response) if shown else None,
+        "response": response_object(response, view.row.expires_at) if shown else None,
         "engine": {
             "instance_id": response.created.instance_id,
             "boot_id": response.created.boot_id,

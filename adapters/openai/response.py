@@ -24,10 +24,16 @@ Json = dict[str, Any]
 _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 
 
-def response_object(response: Response) -> Json:
-    """The response as `GET /v1/responses/{id}` shows it, in whatever state it is."""
+def response_object(response: Response, expires_at: int | None = None) -> Json:
+    """The response as `GET /v1/responses/{id}` shows it, in whatever state it is.
+
+    Args:
+        expires_at: Unix time in seconds from which it is gone. It moves as the conversation goes on (D-37),
+            so it stands in no frame: those read the same whenever they are streamed.
+    """
     output = [item_object(item) for item in response.items]
-    return _object(response.created, response.ended, api_status(response), output)
+    shown = _object(response.created, response.ended, api_status(response), output)
+    return shown if expires_at is None else {**shown, "expires_at": expires_at}
 
 
 def opening_object(created: ResponseCreated) -> Json:

@@ -41,7 +41,7 @@ async def replay_response(
         told = _frames(story, original_pace=body.pace == "original")
         return FrameStream(told, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
-        return Response(response_object(original))
+        return Response(response_object(original, story.expires_at))
     if body.kind == "check":
         with service.quotas.beginning(original.created.owner):
             check = await service.replays.check(original, yields=body.yields)

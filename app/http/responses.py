@@ -72,7 +72,7 @@ def _object(turn: LiveTurn) -> Response[Json]:
     headers = session_headers(turn, stream=False)
     if isinstance(ended, TurnFailed):
         return failed_turn(ended, turn.response.id, headers)
-    return Response(response_object(turn.response), headers=headers)
+    return Response(response_object(turn.response, turn.expires_at), headers=headers)
 
 
 def session_headers(turn: LiveTurn, *, stream: bool) -> dict[str, str]:
@@ -122,7 +122,7 @@ async def read_response(
 ) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     if not _flag(request, "stream"):
-        return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
+        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
     start = _starting_after(request.query_params) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if turn := service.retrieval.live(response_id, caller.owner):

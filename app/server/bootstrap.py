@@ -68,12 +68,13 @@ def assemble(
     models, sessions, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, sessions, pending, journal, clock)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
+    persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
         models=models,
         chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
         retrieval=retrieval,
         live=live,
-        persistence=Persistence(measured, pending, models.registry, live, clock),
+        persistence=persistence,
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
@@ -101,7 +102,7 @@ def assemble(
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
         tidy=sessions.sweep,
-        sweep=partial(sweep, journal, live, clock),
+        sweep=partial(sweep, journal, persistence, clock),
         announce=lock.describe if lock else lambda _: None,
     )
 

@@ -37,6 +37,17 @@ class Story(NamedTuple):
 
     response: Response
     events: list[ResponseEvent]
+    expires_at: int
+
+
+class Found(NamedTuple):
+    """A response as far as it has come, and the Unix time in seconds from which it is gone (D-37).
+
+    None if it is not to be stored.
+    """
+
+    response: Response
+    expires_at: int | None
 
 
 class Retrieval:
@@ -56,11 +67,12 @@ class Retrieval:
         """The turn, if its last event is not stored yet."""
         return self._live.of(response_id, owner)
 
-    async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Response:
+    async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Found:
         """The response as far as it has come; raises what `story` raises."""
         if turn := self.live(response_id, owner):
-            return turn.response
-        return (await self.story(response_id, owner)).response
+            return Found(turn.response, turn.expires_at)
+        story = await self.story(response_id, owner)
+        return Found(story.response, story.expires_at)
 
     async def story(self, response_id: str, owner: str = LOCAL_OWNER) -> Story:
         """A response that has ended.
@@ -69,8 +81,11 @@ class Retrieval:
             ResponseNotFoundError: there is none, it has expired, or its end could not be stored.
             StorageTimeoutError: its end is still being written.
         """
-        stored = await self._visible(response_id, owner)
-        return self._whole(response_id, stored, owner, otherwise=ResponseNotFoundError(response_id))
+        # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
+        awaited = self._pending.concerns(response_id, owner)
+        stored, expires_at = await self._visible(response_id, owner)
+        otherwise = StorageTimeoutError(response_id) if awaited else ResponseNotFoundError(response_id)
+        return _whole(stored, expires_at, otherwise)
 
     async def events(self, response_id: str, owner: str = LOCAL_OWNER) -> list[Recorded]:
         """The stored events of a response, in order; those of a turn that has just ended may take a moment.
@@ -80,7 +95,7 @@ class Retrieval:
         """
         if (turn := self.live(response_id, owner)) and turn.response.ended is not None:
             await turn.until_settled(chain_write_wait_s())
-        events = await self._visible(response_id, owner)
+        events, _ = await self._visible(response_id, owner)
         if not events:
             raise ResponseNotFoundError(response_id)
         return events
@@ -90,18 +105,23 @@ class Retrieval:
 
         None if it is not there or its end is not stored: its last write is under way, or failed.
         """
-        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit))
+        found = self._log.chain(response_id, limit=limit, now_s=self._now_s)
+        groups = await asyncio.wrap_future(found)
         # A chain has one owner; another's is not even folded, which would take its time.
-        if not groups or not self._is_visible(groups[-1], owner):
+        if not groups or _owner_of(groups[-1]) != owner:
             return []
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
 
+    async def has_expired(self, response_id: str, owner: str) -> bool:
+        """Whether the owner had a response of that id, and its time is over."""
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id))
+        return bool(events) and _owner_of(events) == owner and expires_at <= self._now_s
+
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
         live = self._live.items_of(owner, item_ids)
-        now_s = self._clock.now_ms() // 1000
-        stored = self._log.items(item_ids - live.keys(), now_s=now_s, owner=owner)
+        stored = self._log.items(item_ids - live.keys(), now_s=self._now_s, owner=owner)
         return await asyncio.wrap_future(stored) | live
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
@@ -131,10 +151,12 @@ class Retrieval:
                 raise NotEndedError(response_id)
             if not await turn.until_settled(chain_write_wait_s()):
                 raise StorageTimeoutError(response_id)
+        awaited = response_id in self._pending
         row, events = await self.stored(response_id)
-        if row.expired or row.expires_at <= self._clock.now_ms() // 1000:
+        if row.expired or row.expires_at <= self._now_s:
             raise ContentExpiredError(response_id)
-        story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
+        otherwise = StorageTimeoutError(response_id) if awaited else NotEndedError(response_id)
+        story = _whole(events, row.expires_at, otherwise)
         if not await self.reads_content(caller, row):
             raise ForbiddenError("An operator may replay turns that failed; this one did not.")
         return story
@@ -154,22 +176,30 @@ class Retrieval:
             found = await asyncio.wrap_future(self._log.row(earlier))
         return found is not None and found.reason is not None
 
-    async def _visible(self, response_id: str, owner: str) -> list[Recorded]:
-        """The stored events; none if there are none, the response is another owner's or it has expired."""
-        events = await asyncio.wrap_future(self._log.events(response_id))
-        return events if events and self._is_visible(events, owner) else []
+    @property
+    def _now_s(self) -> int:
+        return self._clock.now_ms() // 1000
 
-    def _is_visible(self, events: Sequence[Recorded], owner: str) -> bool:
-        created = events[0].event
-        assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-        return created.owner == owner and created.expires_at > self._clock.now_ms() // 1000
+    async def _visible(self, response_id: str, owner: str) -> tuple[list[Recorded], int]:
+        """The stored events, and when they are gone.
 
-    def _whole(
-        self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError
-    ) -> Story:
-        """The story; if its end is not stored, the client may come again while it is being written."""
-        events = [recorded.event for recorded in stored]
-        response = fold_stored(events) if events else None
-        if response and response.ended:
-            return Story(response, events)
-        raise StorageTimeoutError(response_id) if self._pending.concerns(response_id, owner) else otherwise
+        None if there are none, the response is another owner's or it has expired.
+        """
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id))
+        visible = events and _owner_of(events) == owner and expires_at > self._now_s
+        return events if visible else [], expires_at
+
+
+def _whole(stored: Sequence[Recorded], expires_at: int, otherwise: ResponsesError) -> Story:
+    """The story, if its end is stored."""
+    events = [recorded.event for recorded in stored]
+    response = fold_stored(events) if events else None
+    if response and response.ended:
+        return Story(response, events, expires_at)
+    raise otherwise
+
+
+def _owner_of(events: Sequence[Recorded]) -> str:
+    created = events[0].event
+    assert isinstance(created, ResponseCreated), f"a response begins with {created}"
+    return created.owner

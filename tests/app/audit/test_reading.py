@@ -122,7 +122,7 @@ async def test_of_an_expired_turn_it_tells_what_is_left(store: Store, audit: Aud
     """D-14: that it happened, when, and what it cost."""
     begun = recorded("resp_b", created("resp_b", previous="resp_a", text="and?"), STARTED)
     keep(store, secret_turn("resp_a"), begun)
-    while await asyncio.wrap_future(store.journal.expire(2001, spare={"resp_b"})):
+    while await asyncio.wrap_future(store.journal.expire(2001)):
         pass
 
     told = turn_object(await audit.turn("resp_a", LOCAL, with_prompt_ids=True))

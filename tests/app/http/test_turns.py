@@ -221,7 +221,8 @@ def test_a_failed_turn_tells_its_reason_and_what_it_cost(
     assert failed["usage"]["output_tokens"] == usage
     assert {item["status"] for item in failed["output"]} == {"incomplete"}
     assert "function_call_arguments" not in json.dumps(events[:-1])
-    assert http.get(f"/v1/responses/{failed['id']}").json() == failed
+    read = http.get(f"/v1/responses/{failed['id']}").json()
+    assert read == {**failed, "expires_at": failed["created_at"] + 604_800}
 
 
 def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http: httpx.Client) -> None:

@@ -54,9 +54,16 @@ class FakeReader:
     def __init__(self, finds: Sequence[Groups | Exception]) -> None:
         self._finds = finds
         self.look_ups = 0
+        self.kept: dict[str, tuple[list[Recorded], int]] = {}
         self.meanwhile: Callable[[int], None] = lambda number: None
 
-    def chain(self, response_id: str, *, limit: int) -> Future[Groups]:
+    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
+        """What is stored of the response, and when that is gone."""
+        answer: Future[tuple[list[Recorded], int]] = Future()
+        answer.set_result(self.kept.get(response_id, ([], 0)))
+        return answer
+
+    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[Groups]:
         """The next of its answers."""
         assert response_id == ID
         found = self._finds[self.look_ups]
