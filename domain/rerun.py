@@ -55,8 +55,8 @@ def check_settable(names: Iterable[str]) -> None:
 def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
     """The request that makes the original's turn once more, with these changes.
 
-    It continues the same response as the original did, with the same retention. Instructions are the effective
-    ones, so that it does not matter where the chain had them from.
+    It continues the same response as the original did, with the same retention. Instructions are the
+    effective ones, so that it does not matter where the chain had them from.
     """
     sampled = {name: value for name, value in changes.settings.items() if name in _SAMPLING}
     request = TurnRequest(

@@ -1,4 +1,4 @@
-"""Removes the content of expired responses from the log, in small steps on the writer's thread (D-14, D-37)."""
+"""Removes the content of expired responses from the log, in small steps on the writer's thread (D-14)."""
 
 # Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
 # ruff: noqa: S608

@@ -4,8 +4,9 @@
 of creation, so that whatever it leads to comes newest first without sorting.
 
 `responses.expires_at` is what the response's own request and its server set, and, once its content was
-removed, when it did expire. The view `expiries` has when a response expires: a conversation that is used keeps
-its responses, except those that their requests limited. A conversation is `expired` when all its responses are.
+removed, when it did expire. The view `expiries` has when a response expires: a conversation that is used
+keeps its responses, except those that their requests limited. A conversation is `expired` when all its
+responses are.
 """
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)"

@@ -68,7 +68,7 @@ class Persistence:
 
     @property
     def open_ids(self) -> frozenset[str]:
-        """The responses that will get more events: those that run, and those whose last write is under way."""
+        """The responses that will get more events: they run, or their last write is under way."""
         return self.live.ids.union(self.under_way.values())
 
     async def until_settled(self) -> None:

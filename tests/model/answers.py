@@ -39,10 +39,10 @@ ENDED = (Stored.WELL_ENDED, Stored.FAILED)
 class Moment(NamedTuple):
     """What is so about a response at one moment.
 
-    `alone` is what the disk has of it, `chained` what it has of it and of all the turns before it. `unsettled` is whether its last write has begun and not settled; `in_flight`
-    whether moreover the turn was committed and the write has not passed the hard limit; `marked` whether it
-    has, and is remembered. `useless` is whether it has expired, or its chain has. `told` is the turn, if
-    the server has it in memory.
+    `alone` is what the disk has of it, `chained` what it has of it and of all the turns before it.
+    `unsettled` is whether its last write has begun and not settled; `in_flight` whether moreover the turn was
+    committed and the write has not passed the hard limit; `marked` whether it has, and is remembered.
+    `useless` is whether it has expired, or its chain has. `told` is the turn, if the server has it in memory.
     """
 
     alone: Stored

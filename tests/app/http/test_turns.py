@@ -282,6 +282,7 @@ def test_the_official_client_runs_a_conversation(server: RunningServer) -> None:
     client = OpenAI(base_url=f"{server.address}/v1", api_key="none")
 
     first = client.responses.create(model="scripted", input="hi")
+    read = client.responses.retrieve(first.id)
     streamed = list(
         client.responses.create(model="scripted", input="hi", previous_response_id=first.id, stream=True)
     )
@@ -292,5 +293,5 @@ def test_the_official_client_runs_a_conversation(server: RunningServer) -> None:
     assert streamed[-1].type == "response.completed"
     assert streamed[-1].response.previous_response_id == first.id
     assert final.output_text == "Hello"
-    assert client.responses.retrieve(first.id) == first
+    assert read == first
     assert [model.id for model in client.models.list()] == ["scripted"]

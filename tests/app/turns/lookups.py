@@ -55,12 +55,16 @@ class FakeReader:
         self._finds = finds
         self.look_ups = 0
         self.kept: dict[str, tuple[list[Recorded], int]] = {}
+        self.kept_error: Exception | None = None
         self.meanwhile: Callable[[int], None] = lambda number: None
 
     def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
         """What is stored of the response, and when that is gone."""
         answer: Future[tuple[list[Recorded], int]] = Future()
-        answer.set_result(self.kept.get(response_id, ([], 0)))
+        if self.kept_error:
+            answer.set_exception(self.kept_error)
+        else:
+            answer.set_result(self.kept.get(response_id, ([], 0)))
         return answer
 
     def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[Groups]:
