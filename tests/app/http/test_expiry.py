@@ -10,6 +10,7 @@ from tests.adapters.eventstore.stories import COMMITTED, STARTED, created, item_
 from tests.app.http.test_turns import create, refused
 from tests.app.scripts import write_script
 from tests.serving import serving
+from tests.waiting import until
 from turnlog.domain.events import Recorded
 from turnlog.domain.owners import LOCAL_OWNER
 
@@ -46,6 +47,8 @@ def test_a_conversation_in_use_goes_on_and_what_was_limited_is_said_to_have_expi
     with serving(tmp_path / "turnlog.db", *engine) as server, server.http as http:
         before = http.get("/v1/responses/resp_a").json()
         newest = create(http, "on", previous_response_id="resp_b")
+        # The turn has ended; that it is stored may take a moment.
+        until(lambda: http.get("/v1/responses/resp_a").json()["expires_at"] > before["expires_at"])
         after = http.get("/v1/responses/resp_a").json()
         audited = http.get("/v1/audit/responses/resp_a").json()
         read = http.get(f"/v1/responses/{newest['id']}")
