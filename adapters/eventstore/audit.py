@@ -8,6 +8,7 @@ from typing import Any
 
 from eventsourcing.sqlite import SQLiteCursor
 
+from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.finder import Finder
 from turnlog.domain.audit.attempts import attempts_with
 from turnlog.domain.audit.filters import AuditFilter
@@ -70,13 +71,14 @@ _BEGINNING = """
 _LAST_CHARACTER = "\U0010ffff"
 
 
-def page(cursor: SQLiteCursor, wanted: AuditFilter) -> AuditPage:
+def page(cursor: SQLiteCursor, mapper: EventMapper, wanted: AuditFilter) -> AuditPage:
     """See `AuditReader.find`."""
-    numbers = Finder(cursor, wanted).numbers(wanted.limit + 1)
+    numbers, scan = Finder(cursor, mapper, wanted).find(wanted.limit + 1)
     shown = numbers[: wanted.limit]
     cursor.execute(_NUMBERED, {"numbers": json.dumps(shown)})
     rows = {row["n"]: _audit_row(row) for row in cursor.fetchall()}
-    return AuditPage([rows[n] for n in shown], has_more=len(numbers) > wanted.limit)
+    has_more = len(numbers) > wanted.limit or bool(scan and scan.cut)
+    return AuditPage([rows[n] for n in shown], has_more, scan)
 
 
 def row(cursor: SQLiteCursor, response_id: str, owner: str | None) -> AuditRow | None:

@@ -120,7 +120,7 @@ class SqliteEventReader:
 
     def find(self, wanted: AuditFilter) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
-        return self._look_up(audit.page, wanted)
+        return self._look_up(audit.page, self._mapper, wanted)
 
     def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
         """The row of one response; None if it is not there."""

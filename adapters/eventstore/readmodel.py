@@ -8,6 +8,7 @@ whenever the rows would come out differently.
 # Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
 # ruff: noqa: S608
 
+import unicodedata
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -39,7 +40,9 @@ from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
 from turnlog.domain.response import fold
 from turnlog.domain.retention import requested_retention_s
 
-VERSION = 4
+_FORM = 4
+# Texts are folded by this Python's tables, and leave the index only by the form in which they came into it.
+VERSION = 1000 * _FORM + int(unicodedata.unidata_version.partition(".")[0])
 
 Progress = Callable[[int, int], None]
 """Called with the number of events read and the number there are."""
@@ -132,6 +135,7 @@ _TOOLS_GONE = """
 _NEW_ITEM = "INSERT INTO response_items VALUES (:item_id, :response_id, :output_index) ON CONFLICT DO NOTHING"
 
 _NUMBER = "SELECT n FROM responses WHERE response_id = :response_id"
+_ID = "SELECT response_id FROM responses WHERE n = :n"
 _SPOKEN = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
     WHERE originator_id = :response_id AND topic IN (:created, :closed, :committed, :failed)
@@ -260,16 +264,30 @@ def remove_content(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) 
         textindex.remove(cursor, *found)
 
 
+def text_of(cursor: SQLiteCursor, mapper: EventMapper, n: int) -> str:
+    """The searchable text of response number `n`; empty if it has none, or none any more.
+
+    Raises:
+        StorageError: an event cannot be read.
+    """
+    cursor.execute(_ID, {"n": n})
+    return _text(cursor, mapper, cursor.fetchone()["response_id"])
+
+
 def _numbered_text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> tuple[int, str] | None:
     """The response's number with its searchable text; None if it has none, or none any more."""
+    text = _text(cursor, mapper, response_id)
+    cursor.execute(_NUMBER, {"response_id": response_id})
+    return (cursor.fetchone()["n"], text) if text else None
+
+
+def _text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> str:
     cursor.execute(_SPOKEN, {"response_id": response_id, **_SPOKEN_TOPICS})
     story = [mapper.to_domain_event(StoredEvent(*row)).event for row in cursor.fetchall()]
     # The first event loses its content first, and with it the text leaves the index.
     if not story or story[0].expired_sha256 is not None:
-        return None
-    text = searchable_text(fold(story))
-    cursor.execute(_NUMBER, {"response_id": response_id})
-    return (cursor.fetchone()["n"], text) if text else None
+        return ""
+    return searchable_text(fold(story))
 
 
 def version(cursor: SQLiteCursor) -> int | None:

@@ -74,7 +74,7 @@ def secret_turn(response_id: str, **fields: Any) -> list[Recorded]:
 
 async def everything_about(audit: Audit, response_id: str, caller: Caller) -> str:
     """All that the caller is told of a response, as text."""
-    rows, _ = await audit.find(read_filter([], now_ms=0), caller)
+    rows = (await audit.find(read_filter([], now_ms=0), caller)).rows
     told = turn_object(await audit.turn(response_id, caller, with_prompt_ids=True))
     head, events = await audit.events(response_id, caller)
     conversation = conversation_object(await audit.conversation(response_id, caller))

@@ -184,7 +184,7 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
     ("arguments", "said"),
     [
         (("ls", "--since", "soon"), "since is no time; write one such as"),
-        (("ls", "--q", "ab"), "q must have at least 3 characters."),
+        (("ls", "--q", " "), "q must have at least one character that can be seen."),
         (("ls", "--metadata", "team"), "--metadata is 'team'; it must be KEY=VALUE."),
         (("ls", "--min-tokens", "many"), "min_tokens must be a whole number."),
         (("ls", "--limit", "5000"), "limit must be from 1 to 1000."),
