@@ -18,6 +18,7 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.app.commands import command, refusal, told
+from turnlog.adapters.eventstore import finder
 from turnlog.domain.events import ItemClosed, Recorded
 from turnlog.domain.items import FunctionCallItem, MessageItem
 
@@ -101,6 +102,28 @@ def test_a_list_is_a_table(log: Path) -> None:
     assert [line[0] for line in words] == ["resp_9", SECOND, CALL, AGAIN, BROKEN, FIRST]
     assert words[3][4:] == ["ada", "big", "persisted", "completed", "(replay)", "5", "ms", "5"]
     assert words[4][4:] == ["ada", "smol", "failed", "error", "5", "ms", "0"]
+
+
+def test_a_short_text_is_looked_for_in_the_turns_themselves(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2-14: and the answer says how far."""
+    shown = told(log, "ls", "-q", "LO")
+    *ids, scan = [json.loads(line) for line in told(log, "ls", "--json", "-q", "lo").splitlines()]
+    monkeypatch.setattr(finder, "SCANNED_RESPONSES", 1)
+    cut = command(log, "ls", "-q", "lo")
+
+    assert FIRST in shown
+    assert [each["id"] for each in ids] == [SECOND, FIRST]
+    assert scan == {
+        "object": "audit.scan",
+        "responses": 5,
+        "reached": "1970-01-01T00:00:01.000Z",
+        "reached_id": FIRST,
+        "complete": True,
+    }
+    assert "So short a text is looked for in the turns themselves: 1 so far, to " in cut.stderr
+    assert f"There may be more: add --after {SECOND}" in cut.stderr
 
 
 def test_a_list_that_goes_on_says_how(log: Path) -> None:
