@@ -19,6 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from turnlog.adapters.private import OWNER_ONLY, make_folders
 from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
 from turnlog.domain.owners import Caller, Role, is_owner_name
 
@@ -27,7 +28,6 @@ log = logging.getLogger("turnlog")
 KEY_PREFIX = "tl_"
 """What every key begins with, so that people and scanners know one when they see it."""
 
-_OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -68,14 +68,18 @@ class KeyFile:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(self.path, flags), "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                content = file.read() if stat.S_ISREG(mode) else b""
+                state = os.fstat(file.fileno())
+                content = file.read() if stat.S_ISREG(state.st_mode) else b""
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageError(f"The keys in '{self.path}' could not be read: {error.strerror}") from error
-        if mode & _OTHERS_WRITE:
-            raise StorageError(f"'{self.path}' can be written by others; take that away by 'chmod go-w'")
+        if state.st_uid not in (os.geteuid(), 0):
+            raise StorageError(
+                f"'{self.path}' is another user's ({state.st_uid}), who could add keys. Run 'chown' on it."
+            )
+        if state.st_mode & _OTHERS_WRITE:
+            raise StorageError(f"'{self.path}' is writable by others. Run 'chmod go-w' on it.")
         try:
             keys = msgspec.json.decode(content, type=_Kept).keys
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -97,8 +101,8 @@ class KeyFile:
         """
         if not is_owner_name(owner):
             raise InvalidRequestError(
-                f"'{owner}' is no owner's name: it has 1 to 64 letters, digits and ._@+-, "
-                "and begins with a letter or digit"
+                f"Invalid owner '{owner}': expected 1 to 64 letters, digits and ._@+-, "
+                "beginning with a letter or digit."
             )
         text = KEY_PREFIX + secrets.token_urlsafe(32)
         key = Key(f"key_{secrets.token_hex(4)}", owner, role, now_s, digest(text))
@@ -119,7 +123,7 @@ class KeyFile:
         with self._changing() as keys:
             revoked = next((key for key in keys if key.id == key_id), None)
             if revoked is None:
-                raise NotFoundError(f"There is no key '{key_id}'; 'turnlog keys list' lists them")
+                raise NotFoundError(f"Key '{key_id}' not found. List keys with 'turnlog keys list'.")
             left = tuple(key for key in keys if key.id != key_id)
             # Also without a key in it the file stays: it says that keys are in use.
             self._write(left)
@@ -139,7 +143,7 @@ class KeyFile:
     def _changing(self) -> Iterator[tuple[Key, ...]]:
         """The keys, while nobody else changes them."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             # On the folder, for the file is replaced while it is held.
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -159,8 +163,8 @@ class KeyFile:
         with suppress(FileNotFoundError):
             new.unlink()  # left by a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(new, flags, _OWNER_ONLY), "wb") as file:
-            os.fchmod(file.fileno(), _OWNER_ONLY)  # the umask may have taken more away
+        with os.fdopen(os.open(new, flags, OWNER_ONLY), "wb") as file:
+            os.fchmod(file.fileno(), OWNER_ONLY)  # the umask may have taken more away
             file.write(msgspec.json.encode(_Kept(keys)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -217,8 +221,10 @@ class KeyRing:
         try:
             kept = self._file.read()
         except StorageError as error:
-            log.error("%s. Nobody is let in until that is put right.", error)  # noqa: TRY400 - no bug
+            log.error("%s. Rejecting every request until this is fixed.", error)  # noqa: TRY400 - no bug
             return
         if kept is None:
-            log.error("The keys in '%s' are gone. Nobody is let in until there are some.", self._file.path)
+            log.error(
+                "The keys in '%s' are gone. Rejecting every request until you add one.", self._file.path
+            )
         self._keys = kept or ()

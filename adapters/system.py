@@ -1,6 +1,7 @@
 """Time and chance from the operating system."""
 
 import os
+import resource
 import secrets
 import time
 from pathlib import Path
@@ -20,6 +21,20 @@ class SystemClock:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def spread() -> float:
+    """A number from -1 to 1, each as likely as any other."""
+    return secrets.randbits(32) / 2**31 - 1
+
+
+def allow_open_files(count: int) -> int:
+    """Let this process have `count` files and connections open; how many the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < count:  # infinity is below zero
+        soft = count if hard < 0 else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def resident_bytes(pid: int) -> int:

@@ -6,17 +6,22 @@ socket open until its buffer is taken.
 """
 
 import logging
+import uuid
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from turnlog.adapters.crowd import Crowd
+from turnlog.adapters.http11 import StandardProtocol
 from turnlog.adapters.openai.errors import error_envelope
 
 log = logging.getLogger("turnlog")
+stranger_log = logging.getLogger("turnlog.strangers")
+"""For lines that anybody can cause: `app.operations.logs` bounds them."""
 
 _EXTENSION = "turnlog.connection"
 
@@ -28,6 +33,13 @@ MOST_PIPELINED = 16
 
 LEAST_TAKEN_BYTES = 16 * 1024
 """What a reader has to take of a full buffer within the drain limit, lest it count as stalled."""
+
+
+STRANGERS_SHARE = 4
+"""One connection in so many may be a stranger's: of somebody who has not shown a key."""
+
+STRANGERS_TIMEOUT_S = 10.0
+"""How long a stranger may take for a head, and for the next one."""
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
@@ -47,14 +59,12 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     drain_limit_s: Callable[[], float] = lambda: 30.0
 
 
-class _Refusal(Exception):  # noqa: N818 - never leaves the protocol
-    """A request that breaks a limit while it is parsed."""
-
-
-class CuttableProtocol(HttpToolsProtocol):
+class CuttableProtocol(StandardProtocol):
     """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
 
-    limits = ConnectionLimits()
+    limits: ConnectionLimits
+    crowd: Crowd
+    _is_known = False
     _deadline: TimerHandle | None = None
     _waits_for = ""
     _drain: TimerHandle | None = None
@@ -62,25 +72,56 @@ class CuttableProtocol(HttpToolsProtocol):
     # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
     _pending_bytes = 0
     _header_bytes = 0
-    _refusal = (400, "invalid_http", "Invalid HTTP request received.")
+    _request_id = ""
 
     # ── the connection ──
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to wait for a request; one connection too many is told so, many too many are dropped."""
+        """Begin to wait for a request; one connection too many is told so, many too many are dropped.
+
+        That there are too many is said only if none is idle: else the longest idle one makes room.
+        """
         super().connection_made(transport)  # type: ignore[arg-type]
-        too_many = len(self.connections) - self.limits.connections
-        if too_many > SURPLUS:
+        self.crowd.enter(self, self.loop.time())
+        if self.crowd.surplus > SURPLUS:
             self.transport.abort()
-        elif too_many > 0:
+        elif self.crowd.surplus:
             self.app = _full
-        self._wait("head", self.limits.head_timeout_s)
+        self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadlines."""
+        self.crowd.exit(self)
         self._stop_waiting()
         self._stop_watching()
         super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Close an idle connection, because another one needs its place."""
+        self.transport.close()
+
+    def admit(self) -> None:
+        """Whoever sends the request that is served now has shown a key; the stranger's limits are off."""
+        self.crowd.admit(self)
+        self._is_known = True
+        self.timeout_keep_alive = self.config.timeout_keep_alive
+        if self._deadline and self._waits_for == "body":
+            self._wait("body", self.limits.body_timeout_s)
+
+    def _patience_s(self, limit_s: float) -> float:
+        return limit_s if self._is_known else min(limit_s, STRANGERS_TIMEOUT_S)
+
+    def _wait_for_head(self) -> None:
+        self._wait("head", self._patience_s(self.limits.head_timeout_s))
+
+    def _note_idleness(self) -> None:
+        """Whether this connection can make room for another one."""
+        if (
+            self.cycle is None or self.cycle.response_complete
+        ) and not self.transport.get_write_buffer_size():
+            self.crowd.idles(self, self.loop.time())
+        else:
+            self.crowd.works(self)
 
     # ── what comes in ──
 
@@ -88,7 +129,7 @@ class CuttableProtocol(HttpToolsProtocol):
         """Parse, and refuse a head, trailers or chunk extensions that never end."""
         if not self._deadline and (self.cycle is None or self.cycle.response_complete):
             # Also bytes that begin no request: they have ended uvicorn's wait for the next one.
-            self._wait("head", self.limits.head_timeout_s)
+            self._wait_for_head()
         # By pieces, because the parser does not say how much of one it has made nothing of yet.
         for start in range(0, len(data), self.limits.head_bytes):
             piece = data[start : start + self.limits.head_bytes]
@@ -96,34 +137,45 @@ class CuttableProtocol(HttpToolsProtocol):
             super().data_received(piece)
             if self.transport.is_closing():
                 return
+            self._note_idleness()
             if self._pending_bytes > self.limits.head_bytes:
-                self._refusal = self._head_refusal()
+                self.refusal = self._head_refusal()
                 self.send_400_response("")
                 return
 
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {_EXTENSION: {"abort": self.transport.abort, "flow": self.flow}}
+        self._request_id = _new_request_id()
+        self.scope["extensions"] = {
+            _EXTENSION: {
+                "abort": self.transport.abort,
+                "admit": self.admit,
+                "flow": self.flow,
+                "request_id": self._request_id,
+            }
+        }
         self._header_bytes = 0
-        self._wait("head", self.limits.head_timeout_s)
+        self._wait_for_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, of the head or of the trailers."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.head_bytes:
-            self._refusal = self._head_refusal()
-            raise _Refusal
+            self.refuse(*self._head_refusal())
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there: begin to wait for the body."""
         if len(self.pipeline) >= MOST_PIPELINED:
-            self._refusal = (400, "too_many_requests_pipelined", "Too many requests wait on this connection.")
-            raise _Refusal
+            self.refuse(400, "too_many_requests_pipelined", "Too many pipelined requests on this connection.")
         self._pending_bytes = 0
-        self._wait("body", self.limits.body_timeout_s)
+        self._wait("body", self._patience_s(self.limits.body_timeout_s))
         super().on_headers_complete()
+
+    def on_request(self) -> None:
+        """Give the answer its id, whoever makes it."""
+        self.cycle.default_headers = [*self.cycle.default_headers, _id_header(self._request_id)]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -148,18 +200,23 @@ class CuttableProtocol(HttpToolsProtocol):
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
-        status, code, message = self._refusal
-        kind = "invalid_request_error"
-        body = msgspec.json.encode(error_envelope(kind, message, code=code))
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-            body
+        status, code, message = self.refusal
+        request_id = self._request_id or _new_request_id()
+        stranger_log.info(
+            "[http] not a request", extra={"request_id": request_id, "status": status, "code": code}
         )
-        self.transport.write(STATUS_LINE[status] + head + body)
+        body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
+        headers = [
+            *self.server_state.default_headers,
+            _id_header(request_id),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
         self._watch_reader()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the application answers an upgrade, and strangers write no lines into the log."""
 
     # ── deadlines of the sender ──
 
@@ -183,13 +240,13 @@ class CuttableProtocol(HttpToolsProtocol):
         elif self._waits_for == "head" and not self._pending_bytes:
             self.transport.close()
         else:
-            message = f"The request's {self._waits_for} did not come in time."
-            self._refusal = (408, "request_timeout", message)
+            message = f"The request's {self._waits_for} did not arrive in time."
+            self.refusal = (408, "request_timeout", message)
             self.send_400_response("")
 
     def _head_refusal(self) -> tuple[int, str, str]:
         most = self.limits.head_bytes
-        return 431, "headers_too_large", f"The request's headers have more than {most} bytes."
+        return 431, "headers_too_large", f"The request's headers exceed {most} bytes."
 
     # ── deadlines of the reader ──
 
@@ -202,11 +259,15 @@ class CuttableProtocol(HttpToolsProtocol):
         """The reader has taken what there was, or nearly."""
         super().resume_writing()
         self._stop_watching()
+        self._note_idleness()
         self._watch_end()
 
     def on_response_complete(self) -> None:
         """All is written, if not taken yet."""
+        if not self._is_known:
+            self.timeout_keep_alive = min(self.config.timeout_keep_alive, round(STRANGERS_TIMEOUT_S))
         super().on_response_complete()
+        self._note_idleness()
         self._watch_end()
 
     def _watch_end(self) -> None:
@@ -227,21 +288,27 @@ class CuttableProtocol(HttpToolsProtocol):
     def _judge_reader(self) -> None:
         self._drain = None
         if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
-            log.warning("[http] a reader that takes nothing is cut off")
+            log.warning("[http] closing a connection whose client stopped reading")
             self.transport.abort()
         else:
+            self._note_idleness()
             self._watch_reader()
 
 
-def within(limits: ConnectionLimits) -> type[CuttableProtocol]:
-    """The protocol with these limits, for uvicorn's `http` setting."""
-    return cast("type[CuttableProtocol]", type("BoundedProtocol", (CuttableProtocol,), {"limits": limits}))
+def within(limits: ConnectionLimits, crowd: Crowd) -> type[CuttableProtocol]:
+    """The protocol with these limits for the connections of one server, for uvicorn's `http` setting."""
+    members = {"limits": limits, "crowd": crowd}
+    return cast("type[CuttableProtocol]", type("BoundedProtocol", (CuttableProtocol,), members))
 
 
 async def _full(scope: Any, receive: Any, send: Any) -> None:
     """The application of a connection too many."""
-    message = "The server has as many open connections as it may have. Retry later."
-    body = msgspec.json.encode(error_envelope("server_error", message, code="too_many_connections"))
+    code, message = (
+        "too_many_connections",
+        "Connection limit reached. Retry later.",
+    )
+    stranger_log.info("[http] refused", extra={"request_id": request_id(scope), "status": 503, "code": code})
+    body = msgspec.json.encode(error_envelope("server_error", message, code=code))
     head = {
         b"content-type": b"application/json",
         b"content-length": str(len(body)).encode(),
@@ -250,6 +317,26 @@ async def _full(scope: Any, receive: Any, send: Any) -> None:
     }
     await send({"type": "http.response.start", "status": 503, "headers": list(head.items())})
     await send({"type": "http.response.body", "body": body})
+
+
+def _new_request_id() -> str:
+    return f"req_{uuid.uuid4().hex}"
+
+
+def _id_header(request_id: str) -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.encode()
+
+
+def request_id(scope: Any) -> str | None:
+    """The id that a request's answer has in its `x-request-id`; under another server, none."""
+    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    return extension and extension["request_id"]
+
+
+def admit(scope: Any) -> None:
+    """Note that the connection of a request is no stranger's any more; under another server, nothing."""
+    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+        extension["admit"]()
 
 
 def cut_off(scope: Any) -> None:

@@ -8,6 +8,8 @@ import hmac
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from turnlog.domain.errors import ResponsesError, RoleForbiddenError
 from turnlog.domain.owners import LOCAL, Caller, Role
 
@@ -30,10 +32,13 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     # The status alone; what is wrong is told to operators.
     ("GET", "/health/ready"): EVERYONE,
     ("GET", "/"): ANY_ROLE,
-    ("HEAD", "/"): ANY_ROLE,
     ("GET", "/openapi.json"): ANY_ROLE,
     ("GET", "/v1/models"): ANY_ROLE,
     ("GET", "/v1/models/{name}"): ANY_ROLE,
+    # Models of that name.
+    ("GET", "/v1/models/load"): ANY_ROLE,
+    ("GET", "/v1/models/unload"): ANY_ROLE,
+    ("GET", "/v1/models/swap"): ANY_ROLE,
     ("POST", "/v1/models/load"): OPERATOR,
     ("POST", "/v1/models/unload"): OPERATOR,
     ("POST", "/v1/models/swap"): OPERATOR,
@@ -53,13 +58,17 @@ POLICY: Mapping[Route, frozenset[Role]] = {
 }
 
 
+_COMMAND_LINE = replace(LOCAL, key_id="(command line)")
+"""Who shows the operator token: as everybody is while no keys are in use, but to the end of the server."""
+
+
 class UnauthenticatedError(ResponsesError):
     """The request has no key that turnlog knows (D-18)."""
 
     code = "invalid_api_key"
 
     def __init__(self, *, given: bool) -> None:
-        what = "The API key is not valid" if given else "An API key is needed"
+        what = "Invalid API key" if given else "An API key is required"
         super().__init__(f"{what}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.")
 
 
@@ -99,7 +108,7 @@ class Access:
         """
         known = self._keys.find(credential or "")
         if from_here and self._token and _same(credential or "", self._token):
-            known = LOCAL
+            known = _COMMAND_LINE
         # Without keys the server listens on loopback only; should it not, nobody gets in.
         if known is None and from_here and not self._keys.in_use:
             known = LOCAL
@@ -107,9 +116,16 @@ class Access:
             raise UnauthenticatedError(given=credential is not None)
         return known
 
+    @property
+    def keys_in_use(self) -> bool:
+        """Whether callers are told apart by keys; without any, all are one owner."""
+        return self._keys.in_use
+
     def still_in(self, caller: Caller) -> bool:
-        """Whether the caller's key has not been revoked meanwhile."""
-        return caller.key_id is None or self._keys.holds(caller.key_id)
+        """Whether the caller would still be let in: its key was not revoked, or there are still no keys."""
+        if caller.key_id is None:
+            return not self._keys.in_use
+        return caller == _COMMAND_LINE or self._keys.holds(caller.key_id)
 
 
 def is_open(method: str, path: str) -> bool:

@@ -1,8 +1,8 @@
-"""What an engine says, chunk by chunk, becomes the events of a response's output. No I/O, no clock.
+"""Assemble an engine's stream, chunk by chunk, into the events of a response's output. No I/O, no clock.
 
 The rules by which a model's raw output turns into items (R-267 … R-289): reasoning closes before text,
-structural tags stay hidden, the engine's final text is authoritative, and calls are offered only once the
-turn is committed.
+structural tags stay hidden, the engine's final text is authoritative, and calls are emitted only once the
+turn commits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ from turnlog.domain.items import (
     ReasoningItem,
 )
 from turnlog.domain.output import Entry, Output
-from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.ports import End, EngineCall, EngineChunk, ReasoningChunk, TextChunk, TurnStats
 from turnlog.domain.tags import Eraser, TagBuffer, overlap
 from turnlog.domain.tokens import pack
 from turnlog.domain.tools import Toolbox, custom_input
@@ -42,15 +42,15 @@ Events = Iterator[ResponseEvent]
 
 
 class Assembler:
-    """The inside of `Response.receive` and `Response.finish`: chunks in, events out, one at a time.
+    """Implements `Response.receive` and `Response.finish`: chunks in, events out, one at a time.
 
-    It keeps only text that is held back. What has happened it reads from `output`, so each event has to be
-    applied before the next is asked for.
+    It keeps only buffered text and reads everything else from `output`, so apply each event before
+    requesting the next.
 
     Args:
-        output: what the response's item events fold to.
+        output: the fold of the response's item events.
         new_id: makes the id of an item when it is opened.
-        toolbox: knows whose the calls are.
+        toolbox: maps calls to their tools.
         parallel_calls: whether the turn may end in more than one call.
     """
 
@@ -66,28 +66,28 @@ class Assembler:
         self._think_end = Eraser("</think>")
 
     def receive(self, chunk: EngineChunk, at_ms: int) -> Events:
-        """What follows from a piece of the engine's stream; possibly nothing."""
+        """The events for a chunk of the engine's stream; possibly none."""
         match chunk:
             case ReasoningChunk(text=text):
                 return self._think(self._think_end.push(text), at_ms)
             case TextChunk(text=text, logprobs=logprobs):
-                return self._hear(text, logprobs, at_ms)
+                return self._answer(text, logprobs, at_ms)
             case _:
                 assert_never(chunk)
 
     def finish(self, end: End, timing: Timing, at_ms: int) -> Events:
-        """Everything that follows from the engine's end: closings, calls, and the event that ends the turn.
+        """The events for the engine's end: open items close, calls are emitted, and the turn ends.
 
         Args:
-            timing: how long the parts of the turn took, the service's own waits included.
+            timing: how long each phase of the turn took, including the service's own waits.
         """
         calls = [call for call in end.tool_calls if call.status == "ok"]
         if not self._parallel_calls:
             calls = calls[:1]
         status: Outcome = "incomplete" if end.finish_reason == "length" else "completed"
-        stats = turn_stats(end, timing)
+        cost = turn_cost(end, timing)
 
-        yield from self._say(self._tags.flush(), at_ms)
+        yield from self._emit_text(self._tags.flush(), at_ms)
         yield from self._close_reasoning(end.thinking, at_ms)
         yield from self._close_message(end.text, status, has_calls=bool(calls), at_ms=at_ms)
         if end.finish_reason == "error":
@@ -96,18 +96,18 @@ class Assembler:
                 reason="finish_reason_error",
                 message="the engine ended the turn with an error",
                 calls=tuple(self._call_items(calls, "incomplete")),
-                **stats,
+                **cost,
             )
             return
         for item in self._call_items(calls, "completed"):
-            yield from self._offer(item, at_ms)
-        yield TurnCommitted(at_ms=at_ms, status=status, **stats)
+            yield from self._emit_call(item, at_ms)
+        yield TurnCommitted(at_ms=at_ms, status=status, **cost)
 
-    def _hear(self, text: str, logprobs: Sequence[Logprob], at_ms: int) -> Events:
+    def _answer(self, text: str, logprobs: Sequence[Logprob], at_ms: int) -> Events:
         self._logprobs += logprobs
-        # The first text ends the reasoning, even if the text itself is held back (R-269).
+        # The first text ends the reasoning, even if the text itself is still buffered (R-269).
         yield from self._close_reasoning(None, at_ms)
-        yield from self._say(self._tags.push(text), at_ms)
+        yield from self._emit_text(self._tags.push(text), at_ms)
 
     def _think(self, text: str, at_ms: int) -> Events:
         if not text:
@@ -120,14 +120,14 @@ class Assembler:
         elif entry.is_open:
             yield ItemExtended(at_ms=at_ms, item_id=entry.item.id, deltas=(text,))
         else:
-            # A closed item does not change (D-21); the log keeps what the stream leaves out.
+            # A closed item does not change (D-21); the log keeps the text that the stream omits.
             yield ReasoningDropped(at_ms=at_ms, text=text)
 
-    def _say(self, text: str, at_ms: int) -> Events:
+    def _emit_text(self, text: str, at_ms: int) -> Events:
         if not text:
             return
         yield from self._open_message(at_ms)
-        # Tokens whose text was held back come with the text that is let through after them.
+        # The log probabilities of buffered tokens go out with the next text that is emitted.
         logprobs = (tuple(self._logprobs),) if self._logprobs else ()
         self._logprobs.clear()
         yield ItemExtended(at_ms=at_ms, item_id=self._message.item.id, deltas=(text,), logprobs=logprobs)
@@ -145,7 +145,7 @@ class Assembler:
     def _close_reasoning(self, thinking: str | None, at_ms: int) -> Events:
         yield from self._think(self._think_end.flush(), at_ms)
         if thinking and self._output.first(ReasoningItem) is None:
-            # The engine told its thinking only at the end; the client gets it all the same (R-251).
+            # The engine reported its thinking only at the end; the client still gets it (R-251).
             yield from self._think(thinking, at_ms)
         entry = self._output.first(ReasoningItem)
         if entry and entry.is_open:
@@ -153,14 +153,14 @@ class Assembler:
             yield ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=item)
 
     def _close_message(self, final: str, status: ItemStatus, *, has_calls: bool, at_ms: int) -> Events:
-        """The engine's final text is authoritative: say what is missing of it, then close (R-278 … R-286)."""
+        """The engine's final text is authoritative: emit its missing part, then close (R-278 … R-286)."""
         skipped = has_calls and not final
         if skipped and self._output.first(MessageItem) is None:
             return
         yield from self._open_message(at_ms)
         entry = self._message
         streamed = entry.text
-        # Text behind a tag that did lead to a call is the call's own markup (R-289).
+        # Text after a tag that did lead to a call is the call's own markup (R-289).
         behind_calls = self._tags.suppressing and has_calls and streamed
         if final not in streamed and not behind_calls:
             missing = final[overlap(streamed, final) :]
@@ -169,8 +169,8 @@ class Assembler:
         item = MessageItem(entry.item.id, closed_as, final, tuple(entry.logprobs))
         yield ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=item, listed=not skipped)
 
-    def _offer(self, done: CallItem, at_ms: int) -> Events:
-        """A call, whole: it is shown only now that the turn is committed (R-314, D-33)."""
+    def _emit_call(self, done: CallItem, at_ms: int) -> Events:
+        """Emit a whole call; the client sees it only when the turn commits (R-314, D-33)."""
         begun: CallItem
         match done:
             case CustomCallItem(input=text):
@@ -183,7 +183,7 @@ class Assembler:
         yield ItemClosed(at_ms=at_ms, output_index=opened.output_index, item=done)
 
     def _call_items(self, calls: Sequence[EngineCall], status: ItemStatus) -> Iterator[CallItem]:
-        """The engine's calls under the names the client knows, each with an id of its own."""
+        """The engine's calls under the names the client knows, each with a unique id."""
         seen: set[str] = set()
         for call in calls:
             # Outputs are paired with calls by their ids, so two calls must not share one.
@@ -201,16 +201,16 @@ class Assembler:
         return ItemOpened(at_ms=at_ms, output_index=len(self._output.entries), item=item)
 
 
-def turn_stats(spent: Spent, timing: Timing) -> dict[str, Any]:
-    """What the last event of a turn says of its cost."""
+def turn_cost(stats: TurnStats, timing: Timing) -> dict[str, Any]:
+    """The cost fields of a turn's last event."""
     return {
         "usage": Usage(
-            input_tokens=spent.prompt_tokens,
-            output_tokens=spent.output_tokens,
-            cached_tokens=spent.cached_tokens,
-            reasoning_tokens=spent.reasoning_tokens,
+            input_tokens=stats.prompt_tokens,
+            output_tokens=stats.output_tokens,
+            cached_tokens=stats.cached_tokens,
+            reasoning_tokens=stats.reasoning_tokens,
         ),
         "timing": timing,
-        "output_ids": None if spent.output_ids is None else pack(spent.output_ids),
-        "alone": spent.alone,
+        "output_ids": None if stats.output_ids is None else pack(stats.output_ids),
+        "alone": stats.unbatched,
     }

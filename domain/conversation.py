@@ -1,4 +1,4 @@
-"""From a chain of responses to what the model reads next (R-149 … R-158, R-179 … R-181, D-09)."""
+"""From a chain of responses to the model's next input (R-149 … R-158, R-179 … R-181, D-09)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,8 @@ Chain = Sequence[Response]
 """Committed responses, oldest first, each continuing the one before it."""
 
 Answers = Mapping[Message, tuple[TokenIds, ...]]
-"""Answers with the ids in which the model wrote them: a text may be said again, and written otherwise.
-
-No ids stand for a time of which they are not known.
+"""Answers with the ids that the model sampled, one entry per occurrence: the same text may be sampled as
+different ids. Unknown ids are empty.
 """
 
 
@@ -33,16 +32,16 @@ def conversation(instructions: str | None, chain: Chain, own: Sequence[Message])
     Instructions, system and developer texts are joined into that one message, wherever they stood,
     because templates refuse any other place (D-09). Instructions of earlier turns do not return (R-181).
     """
-    said = [message for response in chain for message in replay(response)]
-    said += own
-    system = [message.content for message in said if message.role == "system"]
+    messages = [message for response in chain for message in replay(response)]
+    messages += own
+    system = [message.content for message in messages if message.role == "system"]
     leading = [text for text in (instructions, *system) if text]
-    turns = [message for message in said if message.role != "system"]
+    turns = [message for message in messages if message.role != "system"]
     return [Message("system", "\n\n".join(leading)), *turns] if leading else turns
 
 
 def replay(response: Response) -> list[Message]:
-    """What one response added to the conversation: its own input, then the answer it gave (R-179).
+    """The messages one response added to the conversation: its own input, then its answer (R-179).
 
     The answer is kept even if it is empty, as long as there was one (R-180).
     """
@@ -50,18 +49,18 @@ def replay(response: Response) -> list[Message]:
 
 
 def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> Answers:
-    """The answers of a chain with the ids in which the model wrote them, where these are known.
+    """The answers of a chain with the ids that the model sampled, where known.
 
-    Only those of the same tokenizer: the ids of another mean something else.
+    Only those of the same tokenizer: another's ids mean something else.
     """
-    said: list[tuple[Message, TokenIds]] = []
+    messages: list[tuple[Message, TokenIds]] = []
     for response in chain:
         ended, started = response.ended, response.started
         known = started is not None and started.tokenizer_fingerprint == tokenizer_fingerprint
         packed = ended.output_ids if known and isinstance(ended, TurnCommitted) else None
-        said += [(message, ()) for message in response.created.input]
-        said += _answer(response, unpack(packed or b""))
-    return _with({}, said)
+        messages += [(message, ()) for message in response.created.input]
+        messages += _answer(response, unpack(packed or b""))
+    return _with({}, messages)
 
 
 def with_answer(answers: Answers, response: Response, ids: TokenIds) -> Answers:
@@ -70,7 +69,7 @@ def with_answer(answers: Answers, response: Response, ids: TokenIds) -> Answers:
 
 
 def answers_among(messages: Sequence[Message], recorded: Mapping[int, TokenIds]) -> Answers:
-    """The answers of a conversation, each as often as it is there.
+    """The answers of a conversation, with one entry per occurrence.
 
     Args:
         recorded: the ids by the index of the message, as `placed` finds them.
@@ -79,7 +78,7 @@ def answers_among(messages: Sequence[Message], recorded: Mapping[int, TokenIds])
 
 
 def completed(answers: Answers, others: Answers) -> Answers:
-    """The answers; where ids of a time are not known, those that the others have for it."""
+    """The answers, with the ids of unknown occurrences taken from the others."""
     return {
         message: tuple(
             known or other
@@ -90,9 +89,9 @@ def completed(answers: Answers, others: Answers) -> Answers:
 
 
 def placed(answers: Answers, messages: Sequence[Message]) -> dict[int, TokenIds]:
-    """Where in a conversation the model's own ids stand, by the index of the message.
+    """The model's own ids for a conversation's answers, by the index of the message.
 
-    Each time a text was said has the ids of that time; one more than is known of, those of the last.
+    Each occurrence of a text gets its own ids; occurrences beyond the known ones get those of the last.
     """
     times: Counter[Message] = Counter()
     found: dict[int, TokenIds] = {}
@@ -105,15 +104,15 @@ def placed(answers: Answers, messages: Sequence[Message]) -> dict[int, TokenIds]
 
 
 def _answer(response: Response, ids: TokenIds) -> list[tuple[Message, TokenIds]]:
-    """The response's answer as the message that it is in the next prompt; ids say all of it, or nothing."""
-    said = join(piece_of(item) for item in response.items)
-    return [(message, ids if len(said) == 1 else ()) for message in said]
+    """The response's answer as messages of the next prompt; ids are used only if there is one message."""
+    messages = join(piece_of(item) for item in response.items)
+    return [(message, ids if len(messages) == 1 else ()) for message in messages]
 
 
-def _with(answers: Answers, said: Sequence[tuple[Message, TokenIds]]) -> Answers:
-    """The answers, and what was said after them."""
+def _with(answers: Answers, messages: Sequence[tuple[Message, TokenIds]]) -> Answers:
+    """The answers, followed by those among the messages."""
     found = dict(answers)
-    for message, ids in said:
+    for message, ids in messages:
         if message.role == "assistant":
             found[message] = (*found.get(message, ()), ids)
     return found
@@ -127,7 +126,7 @@ def token_log(chain: Chain) -> TokenIds:
         if response.started is None:
             continue
         prompt = response.started.prompt
-        # A prompt is told by the response that it continues, so no older one has to be kept.
+        # A prompt is recorded relative to the response it continues, so no older ids have to be kept.
         ids = rebuild_prompt(prompt, ids if prompt.base == latest else ())
         if isinstance(response.ended, TurnCommitted) and response.ended.output_ids is not None:
             ids += unpack(response.ended.output_ids)

@@ -31,6 +31,19 @@ class InvalidRequestError(ResponsesError):
     code = "invalid_request"
 
 
+class IdempotencyKeyReusedError(InvalidRequestError):
+    """An idempotency key came with another body than the one it stands for."""
+
+    code = "idempotency_key_reused"
+    param = "idempotency-key"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"The idempotency key was already used for '{response_id}' with a different body. "
+            "Use a new key for a new request."
+        )
+
+
 class NotFoundError(ResponsesError):
     """What the request names is not there."""
 
@@ -67,7 +80,7 @@ class UnavailableError(ResponsesError):
 
 
 class ForbiddenError(ResponsesError):
-    """Whoever asks may not do this."""
+    """The caller may not do this."""
 
     code = "forbidden"
 
@@ -79,32 +92,49 @@ class RoleForbiddenError(ForbiddenError):
 
     def __init__(self, wanted: Iterable[str]) -> None:
         roles = " or ".join(wanted) or "one that no key has"
-        super().__init__(f"This key may not do this; it takes the role {roles}.")
+        super().__init__(f"This key lacks the required role: {roles}.")
 
 
-class OwnersShareError(ResponsesError):
+class OverloadError(ResponsesError):
+    """There is too much to do already; the same request is worth sending again in `retry_after_s` (D-38)."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(f"{message} Retry after {retry_after_s}s.")
+        self.retry_after_s = retry_after_s
+
+
+class OwnersShareError(OverloadError):
     """The owner has as much of something as one owner may; it is free again when some of that has ended."""
 
     code = "owner_limit_exceeded"
 
-    def __init__(self, what: str, limit: int) -> None:
-        super().__init__(f"You have {limit} {what}, as many as one owner may. Retry after 1s.")
+    def __init__(self, what: str, limit: int, retry_after_s: int) -> None:
+        super().__init__(f"{what} limit reached ({limit} per owner).", retry_after_s)
 
 
-class QueueFullError(ResponsesError):
+class QueueFullError(OverloadError):
     """As many requests wait for the model as may; nothing was done for this one (R-031, R-041)."""
 
     code = "queue_full"
 
-    def __init__(self, spent: str, limit: int) -> None:
-        super().__init__(f"Model queue full: {spent}, with a limit of {limit} waiting. Retry after 1s.")
+    def __init__(self, stats: str, limit: int | str, retry_after_s: int) -> None:
+        super().__init__(f"Model queue full: {stats}, with a limit of {limit} waiting.", retry_after_s)
 
 
 class ColdQueueFullError(QueueFullError):
     """As many requests as may wait for the model to be loaded (R-032, R-045)."""
 
-    def __init__(self, admitted: int, limit: int) -> None:
-        super().__init__(f"{admitted} requests wait for the model to be loaded", limit)
+    def __init__(self, admitted: int, limit: int, retry_after_s: int) -> None:
+        super().__init__(f"{admitted} requests are waiting for the model to load", limit, retry_after_s)
+
+
+class BacklogFullError(QueueFullError):
+    """The requests that wait hold as much memory as they may."""
+
+    def __init__(self, waiting_bytes: int, max_bytes: int, retry_after_s: int) -> None:
+        super().__init__(
+            f"{waiting_bytes:,} bytes of requests are waiting", f"{max_bytes:,} bytes", retry_after_s
+        )
 
 
 class ModelUnavailableError(UnavailableError):
@@ -115,14 +145,15 @@ class ModelUnavailableError(UnavailableError):
 
 
 class BindingChangedError(InvalidRequestError):
-    """The name came to mean another model while the request was on its way (R-138, R-139)."""
+    """The name was rebound to another model while the request was in progress (R-138, R-139)."""
 
     code = "binding_changed"
     param = "model"
 
     def __init__(self, model: str, when: str) -> None:
         super().__init__(
-            f"The model binding changed: '{model}' came to mean another model {when}. Send the request again."
+            f"The model binding changed: '{model}' was rebound to another model {when}. "
+            "Send the request again."
         )
 
 
@@ -135,7 +166,7 @@ class ModelIdentityError(InvalidRequestError):
     def __init__(self, previous_id: str, model: str) -> None:
         super().__init__(
             f"The chain of '{previous_id}' was produced by a different model instance than the one that "
-            f"'{model}' means now. Continue it with the model that made it, or start a new conversation."
+            f"'{model}' refers to now. Continue it with its original model, or start a new conversation."
         )
 
 
@@ -164,7 +195,7 @@ class NotEndedError(InvalidRequestError):
     code = "not_ended"
 
     def __init__(self, response_id: str) -> None:
-        super().__init__(f"'{response_id}' has not ended yet; a turn can be replayed when it is over.")
+        super().__init__(f"'{response_id}' is still running. Replay it after it has finished.")
 
 
 class ContentExpiredError(NotFoundError):
@@ -173,7 +204,7 @@ class ContentExpiredError(NotFoundError):
     code = "content_expired"
 
     def __init__(self, response_id: str) -> None:
-        super().__init__(f"The content of '{response_id}' has expired, so it cannot be replayed.")
+        super().__init__(f"The content of '{response_id}' has expired and cannot be replayed.")
 
 
 class ItemNotFoundError(NotFoundError):
@@ -184,7 +215,7 @@ class ItemNotFoundError(NotFoundError):
 
     def __init__(self, item_id: str, index: int) -> None:
         super().__init__(
-            f"input[{index}] refers to the item '{item_id}', which was not found or has expired."
+            f"input[{index}] references the item '{item_id}', which was not found or has expired."
         )
 
 
@@ -225,7 +256,7 @@ class PreviousResponseNotCompletedError(InvalidRequestError):
     def __init__(self, response_id: str, status: str) -> None:
         super().__init__(
             f"Previous response '{response_id}' is {status}; only a completed or incomplete response can be "
-            "continued. Continue from the one before it, or wait until it has ended."
+            "continued. Wait for it to finish, or continue from the response before it."
         )
 
 
@@ -240,37 +271,55 @@ class ChainTooLongError(InvalidRequestError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt fills the model's window, no room is left for an answer (R-240, D-34)."""
+    """The prompt leaves no room for an answer in the model's window (R-240, D-34, T2-06).
+
+    Args:
+        fixed_tokens: what instructions and tools take of the prompt; they are in every turn.
+        room_tokens: what is kept for the answer.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, window_tokens: int) -> None:
+    def __init__(
+        self, prompt_tokens: int, window_tokens: int, *, fixed_tokens: int, room_tokens: int
+    ) -> None:
+        if room_tokens >= window_tokens:
+            advice = "Reduce max_output_tokens."
+        elif fixed_tokens + room_tokens > window_tokens:
+            advice = "Shorten instructions and tools, or use a model with a larger window."
+        elif room_tokens > 1:
+            advice = "Shorten the input, or reduce max_output_tokens."
+        else:
+            advice = "Shorten the input, or continue from an earlier response."
         super().__init__(
-            f"context_length_exceeded: the prompt has {prompt_tokens} tokens and this model's context window "
-            f"is {window_tokens}. Send less, or continue from an earlier response."
+            f"context_length_exceeded: the prompt has {prompt_tokens} tokens, {fixed_tokens} of them for "
+            f"instructions and tools, and the answer needs room for {room_tokens}; this model's context "
+            f"window is {window_tokens}. {advice}"
         )
 
 
 class TemplateTimeoutError(InvalidRequestError):
-    """The conversation was not rendered and encoded in the time there is for it."""
+    """The conversation was not rendered and encoded in the time, or the memory, there is for it."""
 
     code = "template_timeout"
     param = "input"
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(
-            f"The conversation was not rendered and encoded within {limit_s:g} s. Send less, or use a model "
-            "with a simpler chat template."
+            f"Rendering and encoding the conversation exceeded {limit_s:g} s or its memory limit. "
+            "Shorten the input, or use a model with a simpler chat template."
         )
 
 
 class SchemaTooComplexError(InvalidRequestError):
-    """A schema was not compiled in the time there is for it."""
+    """A schema was not compiled in the time, or the memory, there is for it."""
 
     code = "schema_too_complex"
 
     def __init__(self, limit_s: float) -> None:
-        super().__init__(f"The schema was not compiled within {limit_s:g} s. Use a simpler one.")
+        super().__init__(
+            f"Compiling the schema exceeded {limit_s:g} s or its memory limit. Use a simpler schema."
+        )
 
 
 class PromptCrashedEngineError(InvalidRequestError):
@@ -281,19 +330,8 @@ class PromptCrashedEngineError(InvalidRequestError):
 
     def __init__(self, until: str) -> None:
         super().__init__(
-            f"This very prompt ended the engine's process twice in a row. It is refused until {until}; send "
-            "another one, or wait."
-        )
-
-
-class TextProcessError(UnavailableError):
-    """The process that renders and encodes prompts died twice over one request."""
-
-    code = "engine_crashed"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The process that renders prompts died while it worked on this request. Retry later."
+            f"This prompt crashed the engine twice in a row and is refused until {until}. "
+            "Send another prompt, or wait."
         )
 
 
@@ -319,7 +357,7 @@ class StorageUnavailableError(UnavailableError):
     code = "storage_unavailable"
 
     def __init__(self) -> None:
-        super().__init__("The event store is behind with its writes. Retry later.")
+        super().__init__("The event store is overloaded. Retry later.")
 
 
 class ShuttingDownError(UnavailableError):

@@ -1,4 +1,4 @@
-"""What can happen to a response. These structs are the log: whatever else turnlog shows is read from them.
+"""The events of a response. These structs are the log: everything else turnlog shows is derived from them.
 
 The tag of an event is its topic in the store. A new field has a default, and a meaning never changes
 under an old tag, so that a log written by any version can be read for ever.
@@ -32,8 +32,18 @@ FailureReason = Literal[
     "model_unavailable",
 ]
 
-WIRE_VERSION = 1
-"""The version of the rules by which events become frames; a response keeps the one it was made with."""
+Limit = Literal["max_output_tokens", "context_window"]
+"""What bounds the length of an answer."""
+
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The name of an idempotency key among the retry keys."""
+
+WIRE_VERSION = 2
+"""The version of the rules by which events become frames; a response keeps the one it was made with.
+
+2: `incomplete_details` has `limit`; `top_k`, `min_p` and `repetition_penalty` are shown unless they are off;
+U+0085, U+2028 and U+2029 are escaped.
+"""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -51,7 +61,7 @@ class Sampling(Struct, frozen=True, omit_defaults=True):
     """How tokens are drawn. The seed is the resolved one, so that a turn can be run again.
 
     Fields with a default are off by it. `stop` are texts that end the answer and are not part of it;
-    `top_logprobs` is how many of the likeliest tokens to tell at each place, None for no log probabilities.
+    `top_logprobs` is how many of the likeliest tokens to report per position, None for no log probabilities.
     """
 
     temperature: float
@@ -76,11 +86,13 @@ class Echoed(Struct, frozen=True):
 class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1"):
     """A turn was accepted and waits for its lane. Holds everything needed to run it again.
 
-    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`,
-    `tool_choice`, `text` and `reasoning` are what the client sent; `expires_at` is Unix time in seconds
-    (R-027), to which `retention_s` is the request's own limit, None if it set none (D-37); `instance_id` and
-    `boot_id` say which loaded model and which process (R-142); `retry_keys` are the names and values by which
-    clients mark their retries; `replay_of` is the response this one runs again.
+    `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`, `tool_choice`
+    and `text` are what the client sent, `reasoning` has the effort that was used (R-173); `defaulted` names
+    the fields whose values are the model's defaults (R-177); `expires_at` is Unix time in seconds (R-027),
+    `retention_s` the retention that the request set, if it did (D-37); `instance_id` and `boot_id` say which
+    loaded model and which process (R-142); `retry_keys` are the names and values by which clients mark their
+    retries; `body_sha256` is the digest of the request's body, in hex, if an idempotency key is among them;
+    `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -108,15 +120,23 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     service_tier: str = "default"
     max_tool_calls: int | None = None
     retry_keys: dict[str, str] = {}
+    body_sha256: str | None = None
     replay_of: str | None = None
     retention_s: int | None = None
-    wire_version: int = WIRE_VERSION
+    defaulted: tuple[str, ...] = ()
+    wire_version: int = 1
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the client asked for this turn, if there is one."""
+        return self.retry_keys.get(IDEMPOTENCY_KEY)
 
 
 class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generation_started.v1"):
     """The turn got its lane and was given to the engine; adds what was decided at dispatch.
 
-    `truncated_messages` is how many of the oldest messages were left out so that the rest fits.
+    `truncated_messages` is how many of the oldest messages were left out so that the rest fits;
+    `output_limit` says what set `output_budget_tokens`.
     """
 
     cache_class: CacheClass
@@ -125,6 +145,7 @@ class GenerationStarted(Event, frozen=True, kw_only=True, tag="response.generati
     prompt: PromptRecord
     output_budget_tokens: int
     truncated_messages: int = 0
+    output_limit: Limit = "max_output_tokens"
 
 
 class ItemOpened(Event, frozen=True, kw_only=True, tag="response.item_opened.v1"):
@@ -170,7 +191,7 @@ class TurnCommitted(Event, frozen=True, kw_only=True, tag="response.committed.v1
 
 
 class TurnFailed(Event, frozen=True, kw_only=True, tag="response.failed.v1"):
-    """The turn ended badly and nothing continues from it. `message` tells an operator what went wrong.
+    """The turn failed and cannot be continued. `message` tells an operator what went wrong.
 
     `calls` are those the engine had asked for before it failed; they were never offered (R-324).
     """

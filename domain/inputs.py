@@ -117,5 +117,7 @@ def check_images(messages: Iterable[Message], *, readable: bool) -> None:
     """
     if not readable and any(message.images for message in messages):
         raise InvalidRequestError(
-            "The input has an image, and this model reads text only.", param="input", code="unsupported_image"
+            "The input contains an image, but this model accepts text only.",
+            param="input",
+            code="unsupported_image",
         )

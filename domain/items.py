@@ -8,12 +8,18 @@ from msgspec import Struct
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class Logprob(Struct, frozen=True):
-    """A token of the answer with its log probability and the likeliest tokens in its place."""
+class Logprob(Struct, frozen=True, omit_defaults=True):
+    """A token of the answer with its log probability and the likeliest tokens in its place.
+
+    `raw` has the bytes of a token that is a part of a character, `top_raw` those of each in `top`; b"" and ()
+    stand for tokens that are whole texts.
+    """
 
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
+    raw: bytes = b""
+    top_raw: tuple[bytes, ...] = ()
 
 
 class MessageItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
@@ -26,7 +32,7 @@ class MessageItem(Struct, frozen=True, omit_defaults=True, tag_field="type", tag
 
 
 class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
-    """What the model thought before it answered, told as one summary text (R-253)."""
+    """The model's reasoning before its answer, as one summary text (R-253)."""
 
     id: str
     text: str

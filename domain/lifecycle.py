@@ -1,8 +1,8 @@
 """The lifecycle of a response: which trigger leads from which status to which, and by which event.
 
-The table holds this and nothing else does. A command asks the machine; a legal transition returns its
-event; only applying the event changes the status, to the destination that the table states. Replay applies
-events and never asks the machine, so a stricter table of tomorrow still reads today's log.
+The table is the only place that defines this. A command asks the machine; a legal transition returns its
+event; only applying the event changes the status, to the destination in the table. Replay applies events
+without asking the machine, so a stricter future table can still read today's log.
 """
 
 from enum import StrEnum
@@ -22,7 +22,7 @@ from turnlog.domain.events import (
 
 
 class Status(StrEnum):
-    """Where a response is in its life."""
+    """A response's position in its lifecycle."""
 
     CREATED = "created"
     IN_PROGRESS = "in_progress"
@@ -52,7 +52,7 @@ TABLE = (
     Row("hard_time_out", (Status.COMMITTED,), Status.HARD_TIMED_OUT, PersistHardTimedOut),
 )
 
-# One machine for all responses: it has no model, and is asked where a trigger leads from a status.
+# One machine for all responses. It has no model and only answers where a trigger leads from a status.
 _MACHINE: Any = Machine(
     model=None,
     states=[status.value for status in Status],
@@ -81,7 +81,7 @@ _DESTINATIONS: dict[type, Status] = {row.event: destination(row.sources[0], row.
 class Lifecycle:
     """The status of one response, and the commands that need nothing else.
 
-    It holds no content, so that a write that hangs can outlive its turn (R-352).
+    It holds no content, so a wedged write can outlive its turn cheaply (R-352).
     """
 
     __slots__ = ("status",)
@@ -90,7 +90,7 @@ class Lifecycle:
         self.status = status
 
     def check(self, event: type[LifecycleEvent]) -> None:
-        """Refuse an event that the table does not admit now.
+        """Check that the table allows an event in the current status.
 
         Raises:
             IllegalTransitionError: it does not; nothing has changed.
@@ -98,14 +98,14 @@ class Lifecycle:
         destination(self.status, _TRIGGERS[event])
 
     def move(self, event: LifecycleEvent) -> None:
-        """Go where the event leads. Never refuses: the log is always right."""
+        """Move to the event's destination. Never refuses: the log is always right."""
         self.status = _DESTINATIONS[type(event)]
 
     def persist(self, *, at_ms: int, write_ms: float) -> TurnPersisted:
-        """The write of the committed turn has landed, `write_ms` milliseconds after it was handed over.
+        """The committed turn was stored, `write_ms` milliseconds after the write began.
 
         Raises:
-            IllegalTransitionError: the turn is not committed, or is persisted already.
+            IllegalTransitionError: the turn is not committed, or is already persisted.
         """
         self.check(TurnPersisted)
         event = TurnPersisted(at_ms=at_ms, write_ms=write_ms)
@@ -116,7 +116,7 @@ class Lifecycle:
         """The write of the committed turn has not settled after `after_ms` milliseconds.
 
         Raises:
-            IllegalTransitionError: the turn is not committed, or its write has settled or timed out already.
+            IllegalTransitionError: the turn is not committed, or its write has already settled or timed out.
         """
         self.check(PersistHardTimedOut)
         event = PersistHardTimedOut(at_ms=at_ms, after_ms=after_ms)
@@ -124,7 +124,7 @@ class Lifecycle:
         return event
 
     def expire(self, *, at_ms: int) -> ContentExpired:
-        """The content of the response is removed. Outside the table: the status stays (D-14).
+        """Remove the response's content. Not in the table, because the status does not change (D-14).
 
         Raises:
             IllegalTransitionError: more events of the turn may follow.

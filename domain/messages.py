@@ -6,6 +6,9 @@ from msgspec import Struct
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+UNSEEN_IMAGE = "[an image that the model cannot see]"
+"""The text that replaces a picture for a text-only model."""
+
 
 class Image(Struct, frozen=True):
     """A picture in a message, as its bytes; never fetched from anywhere."""

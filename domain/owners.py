@@ -22,13 +22,13 @@ class Role(StrEnum):
     CLIENT = "client"
     """Makes responses and reads those of its own owner."""
     AUDITOR = "auditor"
-    """Reads what every owner asked and was told."""
+    """Reads the content of every owner's turns."""
     OPERATOR = "operator"
     """Sees how turns went, reads the failed ones, runs them again, looks after models."""
 
 
 class Caller(Struct, frozen=True):
-    """Who sent a request. `key_id` names the key that it came with, if it came with one."""
+    """Who sent a request. `key_id` names the key that it came with; None if none was needed."""
 
     owner: str
     roles: frozenset[Role]

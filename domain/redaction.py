@@ -1,4 +1,4 @@
-"""What is left of an event when its response's time is over: that it happened and when, not what was said."""
+"""Redaction of an expired response's events: that they happened and when stays, their content goes."""
 
 from typing import Any, assert_never
 
@@ -24,7 +24,7 @@ from turnlog.domain.tokens import PromptRecord
 
 
 def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
-    """The event without what the client or the model said; `sha256` is of the bytes it was stored as.
+    """The event without the client's or the model's content; `sha256` is of the bytes it was stored as.
 
     An event that has no content stays as it is.
     """
@@ -35,7 +35,7 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
         case ResponseCreated():
             return _blank_request(event, sha256)
         case GenerationStarted(prompt=prompt):
-            # The digest goes too: whoever guesses the prompt could prove it by it.
+            # The digest goes too: it could confirm a guess of the prompt.
             gone = {"prompt": PromptRecord(tokens=prompt.tokens, digest="", suffix=b"")}
         case ItemOpened() | ItemClosed():
             gone = {"item": _blank(event.item)}
@@ -53,8 +53,8 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
 
 
 def withheld(event: ResponseEvent) -> ResponseEvent:
-    """The event as whoever may not read its content sees it."""
-    # No hash of what was there: whoever guesses it could prove it.
+    """The event as a reader without access to its content sees it."""
+    # No hash of the content: it could confirm a guess.
     return replace(without_content(event, ""), expired_sha256=None)
 
 

@@ -48,7 +48,8 @@ def check_settable(names: Iterable[str]) -> None:
     for name in names:
         if name not in SETTABLE:
             raise InvalidRequestError(
-                f"'{name}' cannot be set in a replay; there are {', '.join(SETTABLE)}.", param=f"set.{name}"
+                f"'{name}' cannot be changed in a replay. Valid settings: {', '.join(SETTABLE)}.",
+                param=f"set.{name}",
             )
 
 
@@ -67,6 +68,8 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         max_output_tokens=original.max_output_tokens,
         sampling=replace(original.sampling, **sampled),
         new_seed=changes.new_seed,
+        left_open=frozenset(),
+        defaulted=tuple(name for name in original.defaulted if name not in changes.settings),
         tools=original.tools,
         tool_choice=original.tool_choice,
         choice=read_choice(original.tool_choice, original.tools),

@@ -1,13 +1,14 @@
-"""The response: one turn as an event-sourced aggregate. Events make it; commands decide what follows."""
+"""The response: one turn as an event-sourced aggregate. Commands produce events; events change its state."""
 
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from msgspec.structs import asdict, replace
 
-from turnlog.domain.assembler import Assembler, turn_stats
+from turnlog.domain.assembler import Assembler, turn_cost
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
+    WIRE_VERSION,
     CacheClass,
     ContentExpired,
     FailureReason,
@@ -15,6 +16,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    Limit,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -29,7 +31,7 @@ from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Message
 from turnlog.domain.lifecycle import Lifecycle, Status
 from turnlog.domain.messages import Message
 from turnlog.domain.output import Output
-from turnlog.domain.ports import End, EngineChunk, EngineInfo, Spent
+from turnlog.domain.ports import End, EngineChunk, EngineInfo, TurnStats
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.tokens import PromptRecord
 from turnlog.domain.tools import Toolbox, ToolChoice
@@ -49,11 +51,11 @@ _MESSAGES: dict[FailureReason, str] = {
 
 
 class Response(Lifecycle):
-    """One turn. Changed by applying events, never otherwise.
+    """One turn. Its state changes only by applying events.
 
     Commands (`start`, `receive`, `finish`, `fail`, and those of `Lifecycle`) check the lifecycle, apply the
-    events that follow, and return them for the log. `asked_ms` is when the request came, in Unix
-    milliseconds; a response from the log does not know it, and has its creation there.
+    resulting events, and return them for the log. `asked_ms` is when the request arrived, in Unix
+    milliseconds; the log does not record it, so a response read from there has its creation time instead.
     """
 
     __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started")
@@ -95,11 +97,11 @@ class Response(Lifecycle):
         instance_id: int,
         boot_id: str,
     ) -> "Response":
-        """The response to a request that was accepted; its first event is `created`.
+        """The response to an accepted request; its first event is `created`.
 
         Args:
             own_messages: the request's own input, references resolved.
-            instructions: the effective ones (R-149).
+            instructions: the effective instructions (R-149).
             expires_at: Unix time in seconds.
         """
         response = cls(
@@ -118,6 +120,7 @@ class Response(Lifecycle):
                 text=request.text,
                 reasoning=request.reasoning,
                 truncation=request.truncation,
+                defaulted=request.defaulted,
                 prompt_cache_key=request.prompt_cache_key,
                 cache_salt=request.cache_salt,
                 metadata=request.metadata,
@@ -125,10 +128,12 @@ class Response(Lifecycle):
                 expires_at=expires_at,
                 retention_s=request.retention_s,
                 retry_keys=request.retry_keys,
+                body_sha256=request.body_sha256,
                 replay_of=request.replay_of,
                 instance_id=instance_id,
                 boot_id=boot_id,
                 owner=owner,
+                wire_version=WIRE_VERSION,
                 **asdict(request.echoed),
             )
         )
@@ -143,22 +148,23 @@ class Response(Lifecycle):
         engine: EngineInfo,
         prompt: PromptRecord,
         output_budget_tokens: int,
+        output_limit: Limit,
         truncated_messages: int,
         new_id: Callable[[IdKind], str],
     ) -> Events:
-        """The turn got its lane; from here on it can `receive`.
+        """Start the turn, which now has its slot in the lane; `receive` may be called from here on.
 
         Args:
             new_id: makes the ids of output items.
 
         Raises:
-            IllegalTransitionError: it has started, or ended, already.
+            IllegalTransitionError: the turn has already started or ended.
         """
         self.check(GenerationStarted)
         self._assembler = Assembler(
             self.output,
             new_id,
-            # Whose a call is does not depend on which tools were offered.
+            # Which tool a call belongs to does not depend on which tools were offered.
             Toolbox(self.created.tools, ToolChoice()),
             parallel_calls=self.created.parallel_tool_calls,
         )
@@ -170,12 +176,13 @@ class Response(Lifecycle):
                 tokenizer_fingerprint=engine.tokenizer_fingerprint,
                 prompt=prompt,
                 output_budget_tokens=output_budget_tokens,
+                output_limit=output_limit,
                 truncated_messages=truncated_messages,
             )
         )
 
     def receive(self, chunk: EngineChunk, *, at_ms: int) -> Events:
-        """Take in a piece of the engine's stream; possibly nothing follows.
+        """Process a chunk of the engine's stream; may return no events.
 
         Raises:
             IllegalTransitionError: the turn is not running.
@@ -183,7 +190,7 @@ class Response(Lifecycle):
         return self._assemble("receive", lambda assembler: assembler.receive(chunk, at_ms))
 
     def finish(self, end: End, *, at_ms: int) -> Events:
-        """The engine is done: what is open is closed, calls are offered, the turn commits or fails.
+        """Handle the engine's end: close open items, emit the calls, then commit or fail the turn.
 
         Raises:
             IllegalTransitionError: the turn is not running.
@@ -192,34 +199,34 @@ class Response(Lifecycle):
         return self._assemble("commit", lambda assembler: assembler.finish(end, timing, at_ms))
 
     def fail(
-        self, reason: FailureReason, message: str | None = None, *, at_ms: int, spent: Spent | None = None
+        self, reason: FailureReason, message: str | None = None, *, at_ms: int, stats: TurnStats | None = None
     ) -> Events:
-        """End a turn that goes no further: what is open is closed with what was streamed, then it failed.
+        """Fail the turn: open items are closed with the content streamed so far.
 
         A message is closed before reasoning (R-319).
 
         Args:
-            message: what went wrong, for an operator; left out, what the reason says.
-            spent: what the engine said of the turn's cost, if it said anything (R-323).
+            message: what went wrong, for an operator; a default for `reason` if omitted.
+            stats: the engine's stats for the turn, if it reported any (R-323).
 
         Raises:
-            IllegalTransitionError: the turn has ended already.
+            IllegalTransitionError: the turn has already ended.
         """
         self.check(TurnFailed)
-        stats = turn_stats(spent, self._timing(spent)) if spent else {}
+        cost = turn_cost(stats, self._timing(stats)) if stats else {}
         open_entries = sorted(self.output.open_entries, key=lambda entry: not entry.is_message)
         return self._happen(
             *(
                 ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=entry.cut_short())
                 for entry in open_entries
             ),
-            TurnFailed(at_ms=at_ms, reason=reason, message=message or _MESSAGES[reason], **stats),
+            TurnFailed(at_ms=at_ms, reason=reason, message=message or _MESSAGES[reason], **cost),
         )
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ResponseEvent) -> None:  # one case for each event
-        """Take in what has happened. Never refuses: the log is always right."""
+        """Update the state by an event. Never refuses: the log is always right."""
         match event:
             case ItemOpened() | ItemExtended() | ItemClosed():
                 self.output.apply(event)
@@ -250,40 +257,40 @@ class Response(Lifecycle):
     def _assemble(self, command: str, assemble: Callable[[Assembler], Iterable[ResponseEvent]]) -> Events:
         if self.status is not Status.IN_PROGRESS:
             raise IllegalTransitionError(self.status, command)
-        assert self._assembler, "a running turn was started by this very object"
+        assert self._assembler, "a running turn was started by this object"
         events: Events = []
         for event in assemble(self._assembler):
-            # Before the next one is asked for: the assembler reads what has happened.
+            # Before the next one is requested: the assembler reads the updated output.
             self.apply(event)
             events.append(event)
         return events
 
-    def _timing(self, spent: Spent) -> Timing:
-        """The engine's own times and the waits before it (R-343)."""
+    def _timing(self, stats: TurnStats) -> Timing:
+        """The engine's own timing plus the waits before it (R-343)."""
         if self.started is None:
-            return spent.timing
+            return stats.timing
         return replace(
-            spent.timing,
+            stats.timing,
             queue_ms=float(self.started.at_ms - self.created.at_ms),
             pre_inference_ms=float(self.started.at_ms - self.asked_ms),
         )
 
 
 def fold(events: Iterable[ResponseEvent]) -> Response:
-    """The response that these events lead to; the first one is its `ResponseCreated`."""
-    story = iter(events)
-    created = next(story)
+    """Rebuild a response from its events; the first one is its `ResponseCreated`."""
+    remaining = iter(events)
+    created = next(remaining)
     assert isinstance(created, ResponseCreated), f"a response begins with {created}"
     response = Response(created)
-    for event in story:
+    for event in remaining:
         response.apply(event)
     return response
 
 
 def fold_stored(events: Iterable[ResponseEvent]) -> Response:
-    """The response that these *stored* events lead to.
+    """Rebuild a response from its *stored* events.
 
-    A stored `TurnCommitted` is persisted, whether or not the event that says how long it took followed.
+    A stored `TurnCommitted` is persisted, whether or not a `TurnPersisted` with the write time follows it.
     """
     response = fold(events)
     if response.status in (Status.COMMITTED, Status.HARD_TIMED_OUT):
@@ -292,7 +299,7 @@ def fold_stored(events: Iterable[ResponseEvent]) -> Response:
 
 
 def api_status(response: Response) -> str:
-    """The status in the API's words: queued, in_progress, completed, incomplete, failed or cancelled."""
+    """The API's status: queued, in_progress, completed, incomplete, failed or cancelled."""
     match response.ended:
         case TurnCommitted(status=status):
             return status
@@ -305,7 +312,7 @@ def api_status(response: Response) -> str:
 
 
 def _cut_short(item: Item) -> Item:
-    """The item as a failed turn shows it (R-321): whatever was offered is incomplete."""
+    """The item as a failed turn shows it (R-321): messages and calls are incomplete."""
     match item:
         case MessageItem() | FunctionCallItem() | CustomCallItem():
             return replace(item, status="incomplete")

@@ -1,4 +1,4 @@
-"""What a guide may be: the limits every engine keeps, checked before anything is made of a schema.
+"""The limits on constraints that every engine shares, checked before a schema is compiled.
 
 They bound what compiling costs. Nothing is said here about keywords: what a schema means is for the
 engine that follows it.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.ports import Guide, JsonGuide
+from turnlog.domain.ports import Constraint, JsonConstraint
 
 MOST_LEVELS = 32
 MOST_NODES = 1_000
@@ -17,22 +17,22 @@ MOST_ENUM_VALUES = 500
 MOST_BYTES = 64 * 1024
 
 
-def checked(guide: Guide) -> Guide:
-    """The guide again, if each of its schemas keeps the limits.
+def checked(constraint: Constraint) -> Constraint:
+    """The constraint again, if each of its schemas keeps the limits.
 
     Raises:
         InvalidRequestError: one does not; the sentence says which, and which limit.
     """
-    if isinstance(guide, JsonGuide):
-        if guide.schema is not None:
-            _check(guide.schema, "The JSON schema")
-        return guide
-    if not guide.tools:
-        raise InvalidRequestError("A call is asked for, but there is no tool to call.")
-    for tool in guide.tools:
+    if isinstance(constraint, JsonConstraint):
+        if constraint.schema is not None:
+            _check(constraint.schema, "The JSON schema")
+        return constraint
+    if not constraint.tools:
+        raise InvalidRequestError("A tool call is required, but there is no tool to call.")
+    for tool in constraint.tools:
         if tool.parameters is not None:
             _check(tool.parameters, f"The parameters schema of the tool '{tool.name}'")
-    return guide
+    return constraint
 
 
 def check_schema(

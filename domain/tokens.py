@@ -1,7 +1,7 @@
-"""Token ids in the log: packed, and a prompt told as what it shares with the response before it.
+"""Token ids in the log: packed, and each prompt recorded as a delta to the response before it.
 
-A prompt repeats its whole conversation. Written as *base response + shared length + own suffix*, the
-log of a chain grows with what was said, not with its square.
+A prompt repeats its whole conversation. Recorded as *base response + shared length + own suffix*, the log of
+a chain grows linearly with the conversation, not quadratically.
 """
 
 import sys
@@ -17,7 +17,7 @@ TokenIds = tuple[int, ...]
 class PromptRecord(Struct, frozen=True, omit_defaults=True):
     """The prompt of one turn: the first `shared` ids of what response `base` read and wrote, then `suffix`.
 
-    `digest` is the SHA-256 of the whole prompt's packed ids, so that a rebuilt prompt can be proved.
+    `digest` is the SHA-256 of the whole prompt's packed ids, so that a rebuilt prompt can be verified.
     """
 
     tokens: int
@@ -50,11 +50,11 @@ def digest(ids: Sequence[int]) -> str:
 
 
 def common_prefix(left: TokenIds | str, right: TokenIds | str) -> int:
-    """How many ids, or characters, both begin with."""
+    """The length of the common prefix, in ids or characters."""
     most = min(len(left), len(right))
     if left[:most] == right[:most]:
         return most
-    # By halves: slices are compared in C, and a prompt has tens of thousands of ids.
+    # Binary search: slices are compared in C, and a prompt has tens of thousands of ids.
     same, differs = 0, most
     while differs - same > 1:
         middle = (same + differs) // 2
@@ -66,7 +66,7 @@ def common_prefix(left: TokenIds | str, right: TokenIds | str) -> int:
 
 
 def record_prompt(prompt: TokenIds, base: str | None = None, base_ids: TokenIds = ()) -> PromptRecord:
-    """Tell `prompt` by what it shares with `base_ids`, the ids that response `base` read and wrote."""
+    """Record `prompt` relative to `base_ids`, the ids that response `base` read and wrote."""
     shared = common_prefix(prompt, base_ids)
     return PromptRecord(
         tokens=len(prompt),
@@ -78,12 +78,12 @@ def record_prompt(prompt: TokenIds, base: str | None = None, base_ids: TokenIds 
 
 
 def rebuild_prompt(record: PromptRecord, base_ids: TokenIds = ()) -> TokenIds:
-    """The whole prompt again.
+    """Rebuild the whole prompt.
 
     Raises:
         ValueError: the rebuilt ids do not have the recorded digest.
     """
     prompt = base_ids[: record.shared] + unpack(record.suffix)
     if digest(prompt) != record.digest:
-        raise ValueError(f"the prompt rebuilt on {record.base} is not the one that was recorded")
+        raise ValueError(f"the prompt rebuilt from {record.base} differs from the recorded one")
     return prompt

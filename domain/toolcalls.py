@@ -29,7 +29,7 @@ def canonical_input(
     """The request's own messages with every fan-out answered whole and in the order of its calls (R-188).
 
     Args:
-        stored: what the chain says, oldest first.
+        stored: the chain's messages, oldest first.
         own: the request's messages; echoed calls were checked (`check_echoes`) and left out.
         continues: whether the request names a previous response.
 
@@ -60,7 +60,7 @@ def check_echoes(echoed: Iterable[str | None], stored: Sequence[Message]) -> Non
 
     Args:
         echoed: the `call_id` of each call among the request's items; None if it has none.
-        stored: what the chain says, oldest first.
+        stored: the chain's messages, oldest first.
     """
     calls, _ = _last_calls(stored)
     owned = {call.id for call in calls}
@@ -75,7 +75,7 @@ def check_echoes(echoed: Iterable[str | None], stored: Sequence[Message]) -> Non
 
 
 def check_call_ids(own: Sequence[Message]) -> None:
-    """Refuse outputs that do not say which call they answer (R-169)."""
+    """Refuse outputs that do not name the call they answer (R-169)."""
     for index, message in enumerate(own):
         if message.role == "tool":
             _call_id(message, _place(index))
@@ -167,7 +167,7 @@ def _declared(calls: Sequence[ToolCall], place: str) -> list[str]:
 
 
 def _match(calls: Sequence[str], outputs: Iterable[tuple[str, Message]], caller: str) -> None:
-    """Refuse outputs that are not exactly one for each call, in whatever order.
+    """Refuse outputs that are not exactly one for each call, in any order.
 
     Args:
         calls: the ids to be answered.
@@ -205,7 +205,7 @@ def _named(output: Message, place: str) -> str:
 
 
 def _last_calls(stored: Sequence[Message]) -> tuple[Sequence[ToolCall], Sequence[Message]]:
-    """The calls of the last assistant message, and what was said after it."""
+    """The calls of the last assistant message, and the messages after it."""
     for index in reversed(range(len(stored))):
         if stored[index].role == "assistant":
             return stored[index].tool_calls, stored[index + 1 :]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from turnlog.domain.characters import read_json
 from turnlog.domain.errors import InvalidRequestError
 
 Json = dict[str, Any]
@@ -100,8 +101,8 @@ def custom_arguments(text: str) -> str:
 def custom_input(arguments: str) -> str:
     """A custom tool's input from the engine's arguments; as they are if they have another form."""
     try:
-        return msgspec.json.decode(arguments, type=_CustomArguments).input
-    except msgspec.DecodeError:
+        return msgspec.convert(read_json(arguments), _CustomArguments).input
+    except (ValueError, RecursionError):
         return arguments
 
 
@@ -154,7 +155,7 @@ def read_choice(given: Any, tools: Sequence[Json]) -> ToolChoice:
             )
     if choice.mode == "required" and not list(_limited(known, choice)):
         raise InvalidRequestError(
-            "tool_choice asks for a call, but there is no tool to call", param="tool_choice"
+            "tool_choice requires a call, but there is no tool to call", param="tool_choice"
         )
     return choice
 

@@ -4,8 +4,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from turnlog.app.models import Models
 from turnlog.app.models.memory import Memory
-from turnlog.app.prefix_cache import Sessions, WarmPool
+from turnlog.app.prefix_cache import CachePool, PrefixCache
 from turnlog.app.prefix_cache.prints import KeyPrints
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import Clock, InferenceEngine
 
 
@@ -13,6 +14,7 @@ class Ready:
     """A `ModelSource` whose engine is there already."""
 
     weight_bytes = 0
+    defaults = ModelDefaults()
 
     def __init__(self, engine: InferenceEngine) -> None:
         self._engine = engine
@@ -45,7 +47,7 @@ def resident(engines: dict[str, InferenceEngine], clock: Clock) -> Models:
     return models
 
 
-def no_sessions(clock: Clock) -> Sessions:
-    """Sessions that keep nothing warm."""
-    pool = WarmPool(Memory(None), most_entries=0, most_bytes=0)
-    return Sessions(pool, KeyPrints(), clock, ttl_s=1_800.0)
+def no_sessions(clock: Clock) -> PrefixCache:
+    """PrefixCache that keep nothing warm."""
+    pool = CachePool(Memory(None), most_entries=0, most_bytes=0)
+    return PrefixCache(pool, KeyPrints(), clock, ttl_s=1_800.0)

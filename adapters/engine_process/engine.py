@@ -19,11 +19,11 @@ from turnlog.adapters.engine_process.messages import (
     CacheExtent,
     CacheNote,
     Cancel,
-    Constraint,
     Drop,
     Ended,
     Failed,
     FromEngine,
+    Grammar,
     Logged,
     Output,
     Outputs,
@@ -44,6 +44,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
+    Constraint,
     Crash,
     Deliver,
     End,
@@ -51,12 +52,11 @@ from turnlog.domain.ports import (
     EngineFailed,
     EngineInfo,
     EngineOutput,
-    Guide,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
     Vitals,
 )
 from turnlog.domain.tokens import TokenIds
@@ -105,7 +105,7 @@ class ProcessEngine:
         self._numbers = count(1)
         self._turns: dict[int, _Turn] = {}
         self._abort_reason: str | None = None
-        # What every turn that comes now is told; None while the engine takes turns.
+        # The final output for every new turn; None while the engine accepts turns.
         self._final: Cancelled | EngineCrashed | None = None
         # Guards the turns and whether there may be more.
         self._door = Lock()
@@ -127,20 +127,20 @@ class ProcessEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
-        return self._texts.render(messages, tools=tools, thinking=thinking, recorded=recorded or {})
+        return self._texts.render(messages, tools=tools, effort=effort, recorded=recorded or {})
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         return self._texts.decode(ids)
 
-    def compile(self, guide: Guide) -> Constraint:
-        return self._texts.compile(guide)
+    def compile(self, constraint: Constraint) -> Grammar:
+        return self._texts.compile(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
-        constraint, warm = submission.guide, submission.warm
-        assert constraint is None or isinstance(constraint, Constraint)
+        constraint, warm = submission.constraint, submission.warm
+        assert constraint is None or isinstance(constraint, Grammar)
         number = next(self._numbers)
         message = Submit(
             turn=number,
@@ -209,11 +209,11 @@ class ProcessEngine:
                 self._final = final
             turns = list(self._turns.values())
             self._turns.clear()
-        # A crash is known before its turns are told, so that those that wait do not follow them.
+        # The crash is published before its turns get it, so that waiting turns are not submitted.
         if isinstance(self._final, EngineCrashed) and not self.crashed.done():
             self.crashed.set_result(self._crash(turns))
         for turn in turns:
-            _tell(turn, self._final)
+            _deliver(turn, self._final)
         return turns
 
     # ── the writer ──
@@ -237,10 +237,10 @@ class ProcessEngine:
             pass
         except Exception:
             # A message that cannot be read: nothing that follows could be trusted.
-            _log.exception("[models] the engine process %d speaks another language", self._process.pid)
-            self.abort("it said what cannot be understood")
+            _log.exception("[models] the engine process %d sent an invalid message", self._process.pid)
+            self.abort("it sent an invalid message")
         how = self._process.wait()
-        self._refuse_turns(EngineCrashed(f"The engine's process ended: {self._abort_reason or how}."))
+        self._refuse_turns(EngineCrashed(f"The engine process ended: {self._abort_reason or how}."))
 
     def _crash(self, turns: list[_Turn]) -> Crash:
         lone = tokens.digest(turns[0].prompt) if len(turns) == 1 else None
@@ -263,17 +263,17 @@ class ProcessEngine:
             case Logged(level=level, line=line):
                 _log.log(level, "[models] the engine process %d: %s", self._process.pid, line)
             case _:
-                raise ValueError(f"{message} comes before a model is loaded")
+                raise ValueError(f"{message} before a model is loaded")
 
     def _hand_over(self, output: Output) -> None:
         if isinstance(output, Said | Thought):
             if turn := self._turns.get(output.turn):
-                _tell(turn, _chunk(output))
+                _deliver(turn, _chunk(output))
             return
         with self._door:
             ended = self._turns.pop(output.turn, None)
         if ended:
-            _tell(ended, _final(output, ended.prompt))
+            _deliver(ended, _final(output, ended.prompt))
 
 
 def _chunk(output: Said | Thought) -> TextChunk | ReasoningChunk:
@@ -290,27 +290,27 @@ def _final(output: Ended | Failed | WasCancelled, prompt: TokenIds) -> End | Eng
                 text=output.text,
                 thinking=output.thinking,
                 tool_calls=output.tool_calls,
-                cache=_cache(output.cache, prompt, output.spent),
-                **asdict(output.spent),
+                cache=_cache(output.cache, prompt, output.stats),
+                **asdict(output.stats),
             )
         case Failed():
-            return EngineFailed(output.message, output.spent)
+            return EngineFailed(output.message, output.stats)
         case WasCancelled():
-            return Cancelled(_cache(output.cache, prompt, output.spent), output.spent)
+            return Cancelled(_cache(output.cache, prompt, output.stats), output.stats)
 
 
-def _cache(note: CacheNote | None, prompt: TokenIds, spent: Spent | None) -> RemoteCache | None:
+def _cache(note: CacheNote | None, prompt: TokenIds, stats: TurnStats | None) -> RemoteCache | None:
     if note is None:
         return None
-    ids = prompt + ((spent and spent.output_ids) or ())
+    ids = prompt + ((stats and stats.output_ids) or ())
     return RemoteCache(note.number, ids[: note.extent.tokens], note.size_bytes, note.extent)
 
 
-def _tell(turn: _Turn, output: EngineOutput) -> None:
+def _deliver(turn: _Turn, output: EngineOutput) -> None:
     try:
         turn.deliver(output)
     except Exception:
-        # Whoever takes the outputs may break; the other turns must not suffer for it.
+        # A failing receiver must not affect the other turns.
         _log.exception("[models] an output could not be delivered in %s", current_thread().name)
 
 

@@ -58,9 +58,9 @@ class Heartbeat:
         """What is wrong, in a sentence; None while all is well."""
         silent_s = self._silent_s(now_s)
         if silent_s > SILENT_S:
-            return f"The engine's process has not answered for {silent_s:.0f} s"
+            return f"The engine process has not responded for {silent_s:.0f} s"
         if self._step_s > LONG_STEP_S:
-            return f"The engine has been computing one step for {self._step_s:.0f} s"
+            return f"The engine has been running one step for {self._step_s:.0f} s"
         return None
 
     def verdict(self, now_s: float) -> str | None:

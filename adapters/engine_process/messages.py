@@ -1,4 +1,4 @@
-"""What the server and the processes of a model say to each other.
+"""The messages between the server and the processes of a model.
 
 Structs are arrays on the wire, tagged by a number; token ids are packed (`domain.tokens`). A turn goes by a
 number of the server, a prefix cache by a number of the engine process.
@@ -11,7 +11,7 @@ from msgspec import Struct
 from turnlog.domain.events import Sampling
 from turnlog.domain.items import Logprob
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import EngineCall, EngineInfo, FinishReason, Spent
+from turnlog.domain.ports import EngineCall, EngineInfo, FinishReason, TurnStats
 from turnlog.domain.tokens import TokenIds, common_prefix
 from turnlog.domain.tools import Tool
 
@@ -19,15 +19,15 @@ Shape = Literal["free", "json", "calls", "json or calls"]
 """What an answer is constrained to."""
 
 
-class Constraint(Struct, frozen=True, array_like=True):
-    """A compiled constraint: a grammar that llguidance has accepted, and what it makes of the answer."""
+class Grammar(Struct, frozen=True, array_like=True):
+    """A compiled constraint: a grammar that llguidance has accepted, and the answer's form."""
 
     grammar: str
     shape: Shape
 
 
 class CacheExtent(Struct, frozen=True, array_like=True):
-    """What is to be known of a prefix cache to say what it spares: how much it has read, where it can be cut.
+    """The facts about an engine's cache that decide its use: how much it has read, where it can be trimmed.
 
     `chunks` are those of layers that let go of what is behind them: the first position a layer still has, and
     the length of its chunks (Llama 4).
@@ -82,7 +82,7 @@ class Submit(Struct, frozen=True, array_like=True, tag=1):
     sampling: Sampling
     output_budget_tokens: int
     warm: int | None
-    constraint: Constraint | None
+    constraint: Grammar | None
     tools: tuple[Tool, ...]
 
 
@@ -158,7 +158,7 @@ class Ended(Struct, frozen=True, array_like=True, tag=2):
     text: str
     thinking: str | None
     tool_calls: tuple[EngineCall, ...]
-    spent: Spent
+    stats: TurnStats
     cache: CacheNote | None
 
 
@@ -167,14 +167,14 @@ class Failed(Struct, frozen=True, array_like=True, tag=3):
 
     turn: int
     message: str
-    spent: Spent | None
+    stats: TurnStats | None
 
 
 class WasCancelled(Struct, frozen=True, array_like=True, tag=4):
     """A turn was cancelled; see `domain.ports.Cancelled`. `read_tokens` of its prompt are in the cache."""
 
     turn: int
-    spent: Spent | None
+    stats: TurnStats | None
     cache: CacheNote | None
 
 
@@ -182,7 +182,7 @@ Output = Said | Thought | Ended | Failed | WasCancelled
 
 
 class Outputs(Struct, frozen=True, array_like=True, tag=3):
-    """All that the turns said in one step."""
+    """All outputs of one step."""
 
     outputs: list[Output]
 
@@ -203,7 +203,7 @@ FromEngine = Loaded | LoadFailed | Pong | Outputs | Logged
 class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
     """The first message: load the tokenizer and the chat template in `folder`.
 
-    `memory_bytes` is what the process may take beside them.
+    `memory_bytes` is what the process may take for that and for a request.
     """
 
     folder: str
@@ -211,22 +211,22 @@ class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Render(Struct, frozen=True, array_like=True, tag=1):
-    """Render a conversation; see `InferenceEngine.render`. Answered by `Packed`."""
+    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered`."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
-    thinking: bool | None
+    effort: str | None
     recorded: dict[int, bytes]
 
 
 class Decode(Struct, frozen=True, array_like=True, tag=2):
-    """What each id says on its own. Answered by `Decoded`."""
+    """Decode each id on its own. Answered by `Decoded`."""
 
     ids: bytes
 
 
 class CompileJson(Struct, frozen=True, array_like=True, tag=3):
-    """Compile a `JsonGuide`. Answered by `Compiled`."""
+    """Compile a `JsonConstraint`. Answered by `Compiled`."""
 
     schema: dict[str, Any] | None
     tools: tuple[Tool, ...]
@@ -234,7 +234,7 @@ class CompileJson(Struct, frozen=True, array_like=True, tag=3):
 
 
 class CompileCalls(Struct, frozen=True, array_like=True, tag=4):
-    """Compile a `CallGuide`. Answered by `Compiled`."""
+    """Compile a `CallConstraint`. Answered by `Compiled`."""
 
     tools: tuple[Tool, ...]
     many: bool
@@ -247,10 +247,11 @@ class Ready(Struct, frozen=True, array_like=True, tag=0):
     """The tokenizer is there."""
 
 
-class Packed(Struct, frozen=True, array_like=True, tag=1):
-    """Token ids."""
+class Rendered(Struct, frozen=True, array_like=True, tag=1):
+    """A prompt."""
 
     ids: bytes
+    effort: str | None
 
 
 class Decoded(Struct, frozen=True, array_like=True, tag=2):
@@ -262,7 +263,7 @@ class Decoded(Struct, frozen=True, array_like=True, tag=2):
 class Compiled(Struct, frozen=True, array_like=True, tag=3):
     """A constraint that holds."""
 
-    constraint: Constraint
+    constraint: Grammar
 
 
 class Refused(Struct, frozen=True, array_like=True, tag=4):
@@ -274,9 +275,9 @@ class Refused(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Broke(Struct, frozen=True, array_like=True, tag=5):
-    """Something else raised; it is told by its kind, as its message may hold content."""
+    """Any other exception, reported by its type only, as its message may hold content."""
 
     message: str
 
 
-FromText = Ready | Packed | Decoded | Compiled | Refused | Broke
+FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke

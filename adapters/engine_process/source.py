@@ -14,8 +14,9 @@ from turnlog.adapters.engine_process.heartbeat import TICK_S
 from turnlog.adapters.engine_process.messages import FromEngine, Loaded, LoadFailed, LoadModel
 from turnlog.adapters.engine_process.spawned import SpawnedProcess
 from turnlog.adapters.engine_process.texts import TextProcess
-from turnlog.adapters.model_folder.config import checked_config
+from turnlog.adapters.model_folder.config import checked_config, sampling_defaults
 from turnlog.adapters.model_folder.weights import expected_weight_bytes, this_machine
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError
 
 _log = logging.getLogger("turnlog")
@@ -59,6 +60,11 @@ class ProcessSource:
         """As the headers of the files say."""
         return expected_weight_bytes(self._folder, checked_config(self._folder), this_machine())
 
+    @cached_property
+    def defaults(self) -> ModelDefaults:
+        """Those of generation_config.json."""
+        return sampling_defaults(self._folder)
+
     def load(self) -> ProcessEngine:
         """Start the processes of the model and wait until it is loaded."""
         self._texts.retain()
@@ -94,7 +100,7 @@ class ProcessSource:
             except EOFError:
                 how = process.wait()
                 raise EngineError(
-                    f"The engine's process ended while it loaded the model in {self._folder}: {how}. "
+                    f"The engine process ended while loading the model in {self._folder}: {how}. "
                     f"{process.last_words()}".strip()
                 ) from None
             match answer:
@@ -102,4 +108,4 @@ class ProcessSource:
                     return answer
                 case LoadFailed(message=message):
                     raise EngineError(message)
-        raise EngineError(f"The model in {self._folder} was not loaded within {LOAD_LIMIT_S:g} s.")
+        raise EngineError(f"Loading the model in {self._folder} took longer than {LOAD_LIMIT_S:g} s.")

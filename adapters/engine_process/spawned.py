@@ -79,6 +79,8 @@ def _spawn(module: str, descriptor: int) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
         pass_fds=(descriptor,),
         process_group=0,
+        # The same code as here, wherever that came from.
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
 
 

@@ -14,15 +14,15 @@ from turnlog.adapters.engine_process.messages import (
     CompileCalls,
     Compiled,
     CompileJson,
-    Constraint,
     Decode,
     Decoded,
     FromText,
+    Grammar,
     LoadTokenizer,
-    Packed,
     Ready,
     Refused,
     Render,
+    Rendered,
 )
 from turnlog.adapters.engine_process.spawned import SpawnedProcess
 from turnlog.domain import tokens
@@ -33,10 +33,9 @@ from turnlog.domain.errors import (
     SchemaTooComplexError,
     ShuttingDownError,
     TemplateTimeoutError,
-    TextProcessError,
 )
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import Guide, JsonGuide, Prompt
+from turnlog.domain.ports import Constraint, JsonConstraint, Prompt
 from turnlog.domain.schemas import checked
 from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
@@ -50,7 +49,7 @@ COMPILE_LIMIT_S: Final = 10.0
 START_LIMIT_S: Final = 120.0
 
 MEMORY_BYTES: Final = 2 * 2**30
-"""What a request may make the process take beside its tokenizer; Linux keeps it."""
+"""What tokenizer and request may take together, beside the libraries; Linux keeps the process to it."""
 
 _Answer = TypeVar("_Answer", bound=Struct)
 
@@ -104,33 +103,33 @@ class TextProcess:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool],
-        thinking: bool | None,
+        effort: str | None,
         recorded: Mapping[int, TokenIds],
     ) -> Prompt:
         """See `InferenceEngine.render`."""
         packed = {index: tokens.pack(ids) for index, ids in recorded.items()}
-        request = Render(tuple(messages), tuple(tools), thinking, packed)
-        answer = self._ask(request, Packed, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S))
-        return Prompt(tokens.unpack(answer.ids))
+        request = Render(tuple(messages), tuple(tools), effort, packed)
+        answer = self._ask(request, Rendered, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S))
+        return Prompt(tokens.unpack(answer.ids), answer.effort)
 
     def decode(self, ids: TokenIds) -> tuple[str, ...]:
-        """See `InferenceEngine.spell`."""
+        """See `InferenceEngine.decode_tokens`."""
         request = Decode(tokens.pack(ids))
         return self._ask(request, Decoded, RENDER_LIMIT_S, TemplateTimeoutError(RENDER_LIMIT_S)).texts
 
-    def compile(self, guide: Guide) -> Constraint:
+    def compile(self, constraint: Constraint) -> Grammar:
         """See `InferenceEngine.compile`."""
-        checked(guide)
+        checked(constraint)
         request = (
-            CompileJson(guide.schema, guide.tools, guide.many)
-            if isinstance(guide, JsonGuide)
-            else CompileCalls(guide.tools, guide.many)
+            CompileJson(constraint.schema, constraint.tools, constraint.many)
+            if isinstance(constraint, JsonConstraint)
+            else CompileCalls(constraint.tools, constraint.many)
         )
-        too_slow = SchemaTooComplexError(COMPILE_LIMIT_S)
-        return self._ask(request, Compiled, COMPILE_LIMIT_S, too_slow).constraint
+        refusal = SchemaTooComplexError(COMPILE_LIMIT_S)
+        return self._ask(request, Compiled, COMPILE_LIMIT_S, refusal).constraint
 
     def _ask(
-        self, request: Struct, expected: type[_Answer], limit_s: float, too_slow: ResponsesError
+        self, request: Struct, expected: type[_Answer], limit_s: float, refusal: ResponsesError
     ) -> _Answer:
         with self._asking:
             for _ in range(2):
@@ -140,19 +139,19 @@ class TextProcess:
                     answer = running.ask(request, limit_s)
                 except TimeoutError:
                     self._replace(running)
-                    _log.warning("[models] a text process was too slow and is started again")
-                    raise too_slow from None
+                    _log.warning("[models] restarting a text process that timed out")
+                    raise refusal from None
                 except (EOFError, OSError):
                     self._replace(running)
                     _log.warning(
-                        "[models] a text process died and is started again: %s; it last wrote: %s",
+                        "[models] restarting a text process that died: %s; last output: %s",
                         running.process.wait(),
                         running.process.last_words(),
                     )
                 else:
                     return _expected(answer, expected)
-        # Whatever was asked did that twice; a third process would fare no better.
-        raise TextProcessError
+        # Most likely for its memory; a third process would fare no better.
+        raise refusal
 
     def _present(self) -> "_Running":
         if running := self._running:
@@ -186,7 +185,7 @@ class _Running:
             self.process.kill()
             how = self.process.wait()
             raise EngineError(
-                f"The process that renders prompts for the model in {self._folder} did not start: {how}. "
+                f"The text process of the model in {self._folder} did not start: {how}. "
                 f"{self.process.last_words()}"
             ) from None
         self._ready = True

@@ -36,7 +36,7 @@ class EventMapper(Mapper[str]):
         """The row of an event.
 
         Raises:
-            StorageError: it holds something JSON has no words for, such as half a surrogate pair.
+            StorageError: it holds something JSON cannot represent, such as an unpaired surrogate.
         """
         response_id, version, event = domain_event.response_id, domain_event.version, domain_event.event
         try:
@@ -59,7 +59,7 @@ class EventMapper(Mapper[str]):
         except (TypeError, ValueError, RecursionError) as error:
             raise StorageError(f"{name} cannot be read: {error}") from error
         if topic(event) != stored_event.topic:
-            raise StorageError(f"{name} cannot be read: its state is that of {topic(event)}")
+            raise StorageError(f"{name} cannot be read: its state belongs to {topic(event)}")
         return Recorded(response_id, version, event)
 
 

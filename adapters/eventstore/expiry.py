@@ -127,14 +127,14 @@ class ContentSweep:
             readmodel.remove_content(cursor, self._mapper, response_id)
         except StorageError:
             # Nobody finds it all the same, for it is marked as expired.
-            log.exception("[store] traces of an expired response stay in the text index")
+            log.exception("[store] could not remove an expired response from the text index")
 
     def _remove_content(self, cursor: SQLiteCursor, stored: StoredEvent) -> None:
         try:
             recorded = self._mapper.to_domain_event(stored)
         except StorageError:
             # Which of it is content cannot be told, and the other responses must not wait for it.
-            log.exception("[store] the content of an expired event stays")
+            log.exception("[store] could not remove the content of an expired event")
             return
         if recorded.event.expired_sha256:
             return

@@ -152,11 +152,14 @@ class Finder:
             after, size = chunk[-1], min(2 * size, _LARGEST_CHUNK)
 
     def _place_after(self) -> _Place:
-        statement = "SELECT created_ms, n, owner FROM responses WHERE response_id = :after"
-        self._cursor.execute(statement, {"after": self._wanted.after})
+        statement = """
+            SELECT created_ms, n FROM responses
+            WHERE response_id = :after AND coalesce(owner = :owner, TRUE)
+        """
+        self._cursor.execute(statement, {"after": self._wanted.after, "owner": self._wanted.owner})
         row = self._cursor.fetchone()
-        if row is None or self._wanted.owner not in (None, row["owner"]):
-            raise InvalidRequestError(f"There is no response '{self._wanted.after}'.", param="after")
+        if row is None:
+            raise InvalidRequestError(f"Response '{self._wanted.after}' not found.", param="after")
         return _Place(row["created_ms"], row["n"])
 
     def _leading(self, conditions: list[_Condition]) -> _Condition:

@@ -37,7 +37,7 @@ EVENT_BYTES = 300
 RETRY_PAUSE_S = 0.05
 """Between two tries, on top of the time the store itself waits for a lock."""
 
-CLOSE_PATIENCE_S = 10.0
+CLOSE_GRACE_S = 10.0
 """How long closing waits while the store takes nothing of what is queued."""
 
 
@@ -63,7 +63,7 @@ class _Step(Struct, eq=False):
 
 
 class _GaveUpError(Exception):
-    """The journal was closed and its patience is over."""
+    """The journal was closed and its grace period is over."""
 
 
 class SqliteEventJournal:
@@ -73,7 +73,7 @@ class SqliteEventJournal:
 
     Args:
         max_queued_bytes: from here on `accepts_new` is false; what is appended all the same is kept.
-        close_patience_s: how long `close` waits for a store that is locked or stuck to take one more write.
+        close_grace_s: how long `close` waits for a store that is locked or stuck to take one more write.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SqliteEventJournal:
         recorder: EventRecorder,
         *,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
-        close_patience_s: float = CLOSE_PATIENCE_S,
+        close_grace_s: float = CLOSE_GRACE_S,
     ) -> None:
         self._recorder = recorder
         self._mapper = EventMapper()
@@ -92,7 +92,7 @@ class SqliteEventJournal:
         self._queued_bytes = 0
         self._max_queued_bytes = max_queued_bytes
         self._closing = False
-        self._close_patience_s = close_patience_s
+        self._close_grace_s = close_grace_s
         self._give_up = Event()
         self._unsettled = False  # whether the write under way is known to take its time
         self._changed = Condition()
@@ -139,7 +139,7 @@ class SqliteEventJournal:
     def close(self) -> None:
         """Write what is queued, then stop and close the file.
 
-        That may take a while, but once nothing has settled for `close_patience_s` what is left fails with
+        That may take a while, but once nothing has settled for `close_grace_s` what is left fails with
         a `StorageError`. What was being written then may be found in the log all the same.
         """
         with self._changed:
@@ -148,16 +148,18 @@ class SqliteEventJournal:
         stuck = None
         while (oldest := self._oldest()) is not stuck:
             stuck = oldest
-            self._writer.join(self._close_patience_s)
+            self._writer.join(self._close_grace_s)
         self._give_up.set()
         self._writer.join(LOCK_TIMEOUT_S + 1)
         with self._changed:
             left = list(self._queue)
         if left:
-            log.error("[store] closed with %d writes that have not settled", len(left))
+            log.error("[store] closed with %d unsettled writes", len(left))
         for task in left:
             if self._leaves(task):
-                task.done.set_exception(StorageError("The event store was closed before it took the events."))
+                task.done.set_exception(
+                    StorageError("The event store was closed before the events were written.")
+                )
         # A writer that hangs in the store still uses the connection; the process takes both with it.
         if not self._writer.is_alive():
             self._recorder.datastore.close()
@@ -262,7 +264,7 @@ class SqliteEventJournal:
             _GaveUpError: the journal was closed and nobody waits any more.
         """
         if not self._unsettled:
-            log.warning("[store] a write has not settled and is tried again: %s", error)
+            log.warning("[store] retrying an unsettled write: %s", error)
             self._unsettled = True
         if self._give_up.wait(RETRY_PAUSE_S):
             raise _GaveUpError

@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore import audit
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
-from turnlog.adapters.eventstore.transfer import SqliteLogPass
+from turnlog.adapters.eventstore.transfer import SqliteLogExport
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
@@ -21,16 +21,25 @@ from turnlog.domain.items import Item
 
 READER_THREADS = 2
 
+# A cross join reads its left table first, so that the events of another's response are not touched.
+_EVENTS = """
+    SELECT originator_id, originator_version, topic, stored_events.state
+    FROM responses CROSS JOIN stored_events ON originator_id = response_id
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+    ORDER BY originator_version
+"""
 # The depth also ends a chain that runs in a circle.
 _CHAIN = """
     WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
         SELECT 0, response_id, previous_response_id FROM responses JOIN expiries USING (response_id)
         WHERE response_id = :response_id AND NOT expired AND expiries.expires_at > :now_s
+            AND coalesce(owner = :owner, TRUE)
         UNION ALL
         SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
         FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
             JOIN expiries ON expiries.response_id = ancestor.response_id
         WHERE depth < :limit AND NOT ancestor.expired AND expiries.expires_at > :now_s
+            AND coalesce(ancestor.owner = :owner, TRUE)
     )
     SELECT depth, originator_id, originator_version, topic, state
     FROM chain JOIN stored_events ON originator_id = response_id
@@ -38,9 +47,10 @@ _CHAIN = """
     ORDER BY depth DESC, originator_version
 """
 _DATED = """
-    SELECT originator_id, originator_version, topic, state, expires_at
-    FROM expiries JOIN stored_events ON originator_id = response_id
-    WHERE response_id = :response_id ORDER BY originator_version
+    SELECT originator_id, originator_version, topic, stored_events.state, expiries.expires_at AS expires
+    FROM responses JOIN expiries USING (response_id) JOIN stored_events ON originator_id = response_id
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+    ORDER BY originator_version
 """
 # The ids come as one JSON list: a statement has room for so many parameters only.
 _ITEMS = """
@@ -52,6 +62,11 @@ _ITEMS = """
         WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expiries.expires_at > :now_s
             AND coalesce(owner = :owner, TRUE)
     )
+"""
+_LATEST_UNDER_KEY = """
+    SELECT response_id FROM responses
+    WHERE retry_digest = :key_digest AND created_ms >= :since_ms AND reason IS NULL
+    ORDER BY created_ms DESC, n DESC LIMIT 1
 """
 _UNFINISHED = """
     SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
@@ -74,30 +89,34 @@ class SqliteEventReader:
         self._opened_file = _file_at(self._path)
         self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="event-reader")
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
         def read() -> list[Recorded]:
-            return [self._mapper.to_domain_event(row) for row in self._recorder.select_events(response_id)]
+            rows = self._select(_EVENTS, response_id=response_id, owner=owner)
+            return [self._mapper.to_domain_event(StoredEvent(*row)) for row in rows]
 
         return self._submit(read)
 
-    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
         """All events of a response with the time at which it expires; see `EventReader.dated`."""
 
         def read() -> tuple[list[Recorded], int]:
-            rows = self._select(_DATED, response_id=response_id)
+            rows = self._select(_DATED, response_id=response_id, owner=owner)
             events = [self._mapper.to_domain_event(StoredEvent(*place)) for *place, _ in rows]
-            return events, rows[0]["expires_at"] if rows else 0
+            return events, rows[0]["expires"] if rows else 0
 
         return self._submit(read)
 
-    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """The events of a response and at most `limit` ancestors, oldest response first, without deltas."""
 
         def read() -> list[list[Recorded]]:
             deltas = topic(ItemExtended)
-            rows = self._select(_CHAIN, response_id=response_id, limit=limit, now_s=now_s, deltas=deltas)
+            asked = {"response_id": response_id, "limit": limit, "now_s": now_s, "owner": owner}
+            rows = self._select(_CHAIN, **asked, deltas=deltas)
             return [
                 [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
                 for _, turn in groupby(rows, key=lambda row: row["depth"])
@@ -115,6 +134,15 @@ class SqliteEventReader:
             closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
             items = (event.item for event in closed if isinstance(event, ItemClosed))
             return {item.id: item for item in items if item.id in item_ids}
+
+        return self._submit(read)
+
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response under an idempotency key that has not failed; see `AuditReader`."""
+
+        def read() -> str | None:
+            rows = self._select(_LATEST_UNDER_KEY, key_digest=bytes.fromhex(key_digest), since_ms=since_ms)
+            return rows[0]["response_id"] if rows else None
 
         return self._submit(read)
 
@@ -146,9 +174,9 @@ class SqliteEventReader:
 
     def export(
         self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
-    ) -> SqliteLogPass:
+    ) -> SqliteLogExport:
         """Begin a pass over the log on the caller's thread; see `LogExporter.export`."""
-        return SqliteLogPass(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
+        return SqliteLogExport(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms)
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""

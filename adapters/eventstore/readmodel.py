@@ -18,7 +18,7 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import textindex
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.schema import TABLES
-from turnlog.adapters.retry_keys import IDEMPOTENCY_KEY, RETRY_COUNT
+from turnlog.adapters.retry_keys import RETRY_COUNT
 from turnlog.domain.audit.attempts import request_digests
 from turnlog.domain.audit.search import metadata_texts, searchable_text
 from turnlog.domain.events import (
@@ -186,7 +186,7 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
     retry_digest: str | None = None
     body_digest: str | None = None
     if event.expired_sha256 is None:
-        retry_digest, body_digest = request_digests(event, unique=IDEMPOTENCY_KEY, counter=RETRY_COUNT)
+        retry_digest, body_digest = request_digests(event, counter=RETRY_COUNT)
     # A replay of a conversation's first response belongs to the conversation.
     parent = event.previous_response_id or event.replay_of
     row = {

@@ -55,8 +55,9 @@ def storage_errors(failure: str) -> Iterator[None]:
     """Raise every error of the store as a `StorageError` whose sentence begins with `failure`."""
     try:
         yield
-    # `sqlite3.Error` too: `eventsourcing` does not translate those raised while it opens a connection.
-    except (EventSourcingError, sqlite3.Error, OSError) as error:
+    # `sqlite3.Error` too: `eventsourcing` does not translate those raised while it opens a connection. By the
+    # last two SQLite's module refuses a parameter: an integer of more than 64 bits, half a surrogate pair.
+    except (EventSourcingError, sqlite3.Error, OSError, OverflowError, UnicodeEncodeError) as error:
         raise StorageError(f"{failure}: {error}") from error
 
 

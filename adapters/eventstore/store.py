@@ -9,6 +9,7 @@ from pathlib import Path
 from turnlog.adapters.eventstore import readmodel, textindex
 from turnlog.adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
+from turnlog.adapters.eventstore.place import close_store, prepare
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.readmodel import Progress
 from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
@@ -40,7 +41,7 @@ def open_sqlite(
         StorageError: the path cannot be written, or what is there is not a store or damaged.
     """
     with _opening(path), ExitStack() as undo:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        prepare(path)
         recorder = make_recorder(_datastore(path, undo))
         # Opens the one connection the writer will use. Only here may that fail: the library's pool stays
         # locked for ever once it could not open a connection for a writer.
@@ -50,8 +51,8 @@ def open_sqlite(
         undo.pop_all()
     if has_wal_reset_bug(sqlite3.sqlite_version_info):
         log.warning(
-            "[store] SQLite %s can damage a file that two programs write at once (fixed in 3.51.3): "
-            "let nothing but this server write '%s'",
+            "[store] SQLite %s can corrupt a database that two processes write (fixed in 3.51.3): "
+            "do not let another process write '%s'",
             sqlite3.sqlite_version,
             path,
         )
@@ -77,6 +78,7 @@ def open_reader(path: Path) -> SqliteEventReader:
         StorageError: there is no such file, it is not a store, or its read model is of another version.
     """
     _require(path)
+    close_store(path)
     with _opening(path), ExitStack() as undo:
         recorder = EventRecorder(_datastore(path, undo, read_only=True))
         with recorder.datastore.transaction(commit=False) as cursor:
@@ -117,7 +119,7 @@ def reindex(path: Path, progress: Progress | None = None) -> int:
         StorageError: a server has the store, there is none, or an event of the log cannot be read.
     """
     _require(path)
-    failure = f"The event store '{path}' could not be indexed anew"
+    failure = f"The event store '{path}' could not be reindexed"
     with closing(StoreLock(path)), storage_errors(failure), ExitStack() as undo:
         recorder = EventRecorder(_datastore(path, undo))
         recorder.create_table()
@@ -139,18 +141,18 @@ def _check(recorder: EventRecorder, path: Path) -> None:
         StorageError: there is some.
     """
     if path.is_file() and path.stat().st_size > CHECKED_BYTES:
-        log.info("[store] '%s' is too large to be checked for damage at the start", path)
+        log.info("[store] '%s' is too large for an integrity check at startup", path)
         return
     with recorder.datastore.transaction(commit=False) as cursor:
         cursor.execute("PRAGMA quick_check(1)")
         finding = str(cursor.fetchone()[0]).splitlines()[-1]
     if finding != "ok":
-        raise StorageError(f"The event store '{path}' is damaged: {finding}. Restore it from a copy.")
+        raise StorageError(f"The event store '{path}' is damaged: {finding}. Restore it from a backup.")
 
 
 def _require(path: Path) -> None:
     if not path.is_file():
-        raise StorageError(f"There is no event store at '{path}'.")
+        raise StorageError(f"No event store at '{path}'.")
 
 
 def _opening(path: Path) -> AbstractContextManager[None]:

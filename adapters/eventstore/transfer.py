@@ -61,7 +61,7 @@ class EventLine(Struct, frozen=True, kw_only=True, tag_field="line", tag="event"
         if self.base64 is not None:
             state = b64decode(self.base64, validate=True)
         if not state:
-            raise ValueError("it has no event")
+            raise ValueError("the event is missing")
         return StoredEvent(self.response_id, self.version, self.topic, state)
 
 
@@ -79,8 +79,8 @@ class _Time(Struct):
     at_ms: int
 
 
-class SqliteLogPass:
-    """A `LogPass` up to the event that is the newest when the pass begins; appends go on meanwhile.
+class SqliteLogExport:
+    """A `LogExport` up to the event that is the newest when the pass begins; appends go on meanwhile.
 
     Args:
         after: the position behind which it begins.
@@ -242,7 +242,7 @@ def import_events(path: Path, lines: Iterable[bytes], progress: Callable[[int], 
         recorder = EventRecorder(datastore)
         recorder.create_table()
         if recorder.last_position():
-            raise StorageError(f"The event store '{path}' has events already. Import into a new one.")
+            raise StorageError(f"The event store '{path}' is not empty. Import into a new one.")
         with datastore.transaction(commit=True) as cursor:
             return _Import(recorder, cursor, progress or (lambda _: None)).take(lines)
 
@@ -274,10 +274,10 @@ class _Import:
             try:
                 self._take(line)
             except (ValueError, IntegrityError, StorageError, msgspec.MsgspecError) as error:
-                cut = "" if line.endswith(b"\n") else "it is cut off; "
+                cut = "" if line.endswith(b"\n") else "it is truncated; "
                 raise StorageError(f"Line {number} cannot be imported: {cut}{error}") from error
         if self._in_pass or not number:
-            raise StorageError(f"The export is not complete: it was cut off after line {number}.")
+            raise StorageError(f"The export is truncated after line {number}.")
         self._progress(self._events)
         return self._events
 
@@ -286,7 +286,7 @@ class _Import:
             case Header() as header:
                 self._begin(header)
             case _ if not self._in_pass:
-                raise ValueError("there is no header before it")
+                raise ValueError("the header is missing")
             case EventLine() as event:
                 self._store(event)
             case EndLine() as end:
@@ -294,21 +294,21 @@ class _Import:
 
     def _begin(self, header: Header) -> None:
         if header.format_version != FORMAT_VERSION:
-            raise ValueError(f"its format has version {header.format_version}, known is {FORMAT_VERSION}")
+            raise ValueError(f"unsupported format version {header.format_version}, expected {FORMAT_VERSION}")
         if self._position and header.after != self._position:
-            raise ValueError(f"it goes on after position {header.after}, but {self._position} was reached")
+            raise ValueError(f"it continues after position {header.after}, expected {self._position}")
         self._in_pass = True
         self._events_before_pass = self._events
         self._position = header.after
 
     def _store(self, line: EventLine) -> None:
         if line.position <= self._position:
-            raise ValueError(f"position {line.position} does not come after {self._position}")
+            raise ValueError(f"position {line.position} is not after {self._position}")
         stored = line.stored
         event = self._mapper.to_domain_event(stored).event
         begins = isinstance(event, ResponseCreated) and event.response_id == line.response_id
         if begins != (line.version == 1):
-            raise ValueError("a response begins with its own creation and has no other")
+            raise ValueError("a response must begin with its only creation event")
         self._recorder.insert(self._cursor, [stored])
         self._position = line.position
         self._events += 1
@@ -318,6 +318,6 @@ class _Import:
     def _end(self, end: EndLine) -> None:
         events = self._events - self._events_before_pass
         if end.events != events:
-            raise ValueError(f"{end.events} events were exported, but {events} are here")
+            raise ValueError(f"expected {end.events} events, found {events}")
         self._in_pass = False
         self._position = max(self._position, end.position)

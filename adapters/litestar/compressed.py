@@ -31,7 +31,7 @@ class UnsupportedEncodingError(InvalidRequestError):
     code = "unsupported_content_encoding"
 
     def __init__(self, encoding: str) -> None:
-        super().__init__(f"Content-Encoding is '{encoding[:64]}'; it may be {', '.join(_DECODERS)}")
+        super().__init__(f"Unsupported Content-Encoding '{encoding[:64]}'. Supported: {', '.join(_DECODERS)}")
 
 
 class _Decoder(Protocol):
@@ -83,6 +83,9 @@ _DECODERS: dict[str, Callable[[int], _Decoder]] = {
     "deflate": lambda _: _Zlib(zlib.MAX_WBITS),
     "zstd": _Zstd,
 }
+
+
+READ_ENCODINGS = tuple(_DECODERS)
 
 
 def decompressing(most_bytes: int) -> Callable[[ASGIApp], ASGIApp]:

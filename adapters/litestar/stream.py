@@ -76,7 +76,7 @@ class _ASGIFrameStream(ASGIResponse):
             if not await finishes_first(self._send_all(scope, send), receive):
                 self._on_disconnect()
         except TimeoutError:
-            log.warning("[responses] a reader that takes nothing is cut off")
+            log.warning("[responses] closing a stream whose client stopped reading")
             cut_off(scope)
 
     async def _send_all(self, scope: Scope, send: Send) -> None:

@@ -1,7 +1,7 @@
-"""The turns that run at the moment, decoded together by one `EnsembleGenerator`.
+"""The running turns, decoded together by one `EnsembleGenerator`.
 
-Everything here happens on the engine thread. One turn alone takes the same path as many. Those of a model
-that cannot be batched run one after the other, by a `SoloGenerator`.
+Everything here happens on the engine thread. A single turn takes the same path as many. Turns of a model
+that cannot be batched run one after the other in a `SoloGenerator`.
 """
 
 import logging
@@ -14,29 +14,30 @@ from typing import Any
 
 from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.cache import MlxCache
-from turnlog.adapters.mlx.dialect import THINKING, Dialect
+from turnlog.adapters.mlx.chat_format import THINKING, ChatFormat
+from turnlog.adapters.mlx.constraints import ConstrainedLogits, MlxConstraint
 from turnlog.adapters.mlx.ensemble import EnsembleGenerator
-from turnlog.adapters.mlx.guide import GuidedLogits, MlxGuide
 from turnlog.adapters.mlx.logprobs import LogprobReader
 from turnlog.adapters.mlx.model import LoadedModel
 from turnlog.adapters.mlx.outbox import Outbox
+from turnlog.adapters.mlx.output_parser import OutputParser, Parse
 from turnlog.adapters.mlx.runtime import ON_GPU, OPENBLAS, mx, use_all_cores
 from turnlog.adapters.mlx.sampling import Processor, penalties, sampler
 from turnlog.adapters.mlx.solo import SoloGenerator
-from turnlog.adapters.mlx.speech import Parse, Speech
+from turnlog.adapters.mlx.tokenbytes import TokenBytes
 from turnlog.adapters.mlx.toolparse import CallParser, read_forced
 from turnlog.adapters.mlx.turn import BatchedTurn, failed
 from turnlog.domain.ports import Deliver, Submission
 
 _log = logging.getLogger(__name__)
 
-# What a step reads of all waiting prompts together is how long a cancelled turn still runs, and how long the
-# others wait for their next token. On a CPU, short steps cost nothing, and with the slow arithmetic that is
-# there without an OpenBLAS, 128 tokens of a small model would take 12 seconds.
+# The prompt tokens of one step bound how long a cancelled turn still runs and how long the others wait for
+# their next token. On a CPU, short steps cost nothing, and with the slow arithmetic used without OpenBLAS,
+# 128 tokens of a small model would take 12 seconds.
 _CPU_STEP_TOKENS = 128 if OPENBLAS else 16
 PREFILL_STEP_TOKENS = 512 if ON_GPU else _CPU_STEP_TOKENS
 
-# A step waits this part of its length for each further turn, and that part for all of them.
+# Shares of a step's duration: how long it waits for each further turn, and for all of them.
 _GATHERING, _MOST_GATHERING = 0.02, 0.2
 # A long step counts for less with every shorter one after it.
 _FORGETTING = 0.9
@@ -46,20 +47,20 @@ _SMALL_WEIGHT_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
-class _Seat:
-    """A turn's place in the batch, with what else of it is asked at each step."""
+class _Running:
+    """A turn in the batch, with its per-step extras."""
 
     turn: BatchedTurn
-    guided: GuidedLogits | None
+    constrained: ConstrainedLogits | None
     top_logprobs: int | None
 
 
 class Batch:
-    """Turns come by `start`, move on with each `step`, and leave when they end or by `cancel`.
+    """Turns enter by `start`, advance with each `step`, and leave when they end or by `cancel`.
 
     Args:
         concurrency: how many turns are decoded together at most.
-        delivered: called when all that was said in a step has been delivered.
+        delivered: called when all outputs of a step have been delivered.
     """
 
     def __init__(
@@ -72,19 +73,20 @@ class Batch:
         self._tokenizer = model.tokenizer
         self._concurrency = concurrency
         self._small = model.weight_bytes <= _SMALL_WEIGHT_BYTES
-        # A CPU has time to compute while tokens are told only where a pass is short.
+        # On a CPU, computing ahead while tokens are delivered pays off only if a forward pass is short.
         self._ahead = ON_GPU or self._small
         self._batches = model.batches
-        self._dialect = Dialect(model.tokenizer)
+        self._chat_format = ChatFormat(model.tokenizer)
         self._calls = CallParser(model.tokenizer)
-        self._logprobs = LogprobReader(model.tokenizer)
-        self._live: dict[int, _Seat] = {}
+        self._bytes = TokenBytes(model.tokenizer)
+        self._logprobs = LogprobReader(model.tokenizer, self._bytes)
+        self._live: dict[int, _Running] = {}
         self._waiting: set[int] = set()
         self._outbox = Outbox(delivered)
-        # When the first turn came that no step has seen yet, and how long a step takes that reads prompts.
+        # When the first turn arrived that no step has seen yet, and the duration of a prefill step.
         self._first_came_s: float | None = None
         self._prefill_s = 0.0
-        # Made by the first turn, as it belongs to the thread that computes.
+        # Created by the first turn, as it belongs to the engine thread.
         self._generator: Any = None
 
     @property
@@ -93,9 +95,9 @@ class Batch:
 
     @property
     def gather_s(self) -> float:
-        """How long to wait for turns that come at about the same time, so that they are read together.
+        """How long to wait for turns that arrive at about the same time, to prefill them together.
 
-        Nobody waits who has been read already, and nobody long: a small part of what a step takes.
+        Turns past their prefill never wait, and the others only for a small share of a step.
         """
         if self._first_came_s is None or len(self._live) > len(self._waiting):
             return 0.0
@@ -103,25 +105,25 @@ class Batch:
         return max(0.0, min(left_s, self._prefill_s * _GATHERING))
 
     def start(self, submission: Submission, deliver: Deliver, submitted_s: float) -> None:
-        """Put a turn into the batch. One that cannot be run fails by itself."""
-        say = partial(self._outbox.put, deliver)
+        """Put a turn into the batch. One that cannot be started fails without harm to the others."""
+        emit = partial(self._outbox.put, deliver)
         try:
-            uid, seat = self._seated(submission, say, submitted_s)
+            uid, running = self._inserted(submission, emit, submitted_s)
         except Exception as error:
-            say(failed(error))
+            emit(failed(error))
             self._outbox.deliver()
             return
-        self._live[uid] = seat
+        self._live[uid] = running
         self._waiting.add(uid)
         if self._first_came_s is None or len(self._live) == 1:
             self._first_came_s = perf_counter()
-        # Turns that take turns do not change each other's numbers.
+        # Turns that run one after the other do not change each other's numbers.
         if len(self._live) > 1 and self._concurrency > 1:
             for companion in self._live.values():
-                companion.turn.alone = False
+                companion.turn.unbatched = False
 
     def step(self) -> None:
-        """Read a piece of each waiting prompt and make one token of every answer."""
+        """Prefill a piece of each waiting prompt and sample one token of every answer."""
         with self._failing_together():
             use_all_cores(wanted=not self._small)
             self._generator.prefill_step_size = self._piece_tokens()
@@ -131,69 +133,69 @@ class Batch:
                 self._prefill_s = max(perf_counter() - began_s, self._prefill_s * _FORGETTING)
             self._waiting.difference_update(prompt.uid for prompt in prompts if prompt.end_of_prompt)
             for response in responses:
-                seat = self._live[response.uid]
+                running = self._live[response.uid]
                 try:
-                    self._tell(response, seat)
+                    self._advance(response, running)
                 except Exception as error:
-                    # What one model says must not end the turns of others.
-                    _log.exception("turn %s failed", seat.turn.turn_id)
+                    # One turn's output must not end the other turns.
+                    _log.exception("turn %s failed", running.turn.turn_id)
                     self._take_out(response.uid)
-                    seat.turn.fail(error)
+                    running.turn.fail(error)
 
     def cancel(self, turn_id: str) -> None:
-        """Take a turn out; it keeps what was read of it so far."""
+        """Take a turn out; its `Cancelled` carries the cache of what was read so far."""
         with self._failing_together():
-            for uid, seat in self._live.items():
-                if seat.turn.turn_id == turn_id:
-                    seat.turn.cancel(self._take_out(uid))
+            for uid, running in self._live.items():
+                if running.turn.turn_id == turn_id:
+                    running.turn.cancel(self._take_out(uid))
                     return
 
     def close(self) -> None:
         """End all turns as cancelled, and let go of the model."""
         self._network = None
-        for seat in self._cleared():
-            seat.turn.cancel()
+        for running in self._cleared():
+            running.turn.cancel()
         self._outbox.deliver()
 
     @contextmanager
     def _failing_together(self) -> Iterator[None]:
-        """Afterwards the turns are told what came of it. If what is done raises, all of them end as failed:
-        what was computing may then be half done, so the next turn begins afresh.
+        """Deliver the outputs of the block. If it raises, every turn fails: the generator may be in an
+        inconsistent state, so the next turn gets a new one.
         """
         try:
             yield
         except Exception as error:
             _log.exception("the running turns failed")
-            for seat in self._cleared():
-                seat.turn.fail(error)
+            for running in self._cleared():
+                running.turn.fail(error)
         finally:
             self._outbox.deliver()
 
-    def _cleared(self) -> list[_Seat]:
-        """All turns that were live. None is afterwards, and nothing is kept of what was computed."""
-        seats = list(self._live.values())
+    def _cleared(self) -> list[_Running]:
+        """Remove and return all running turns, and discard the generator."""
+        cleared = list(self._live.values())
         self._live.clear()
         self._waiting.clear()
         if self._generator is not None:
             self._generator.close()
             self._generator = None
-        return seats
+        return cleared
 
     def _piece_tokens(self) -> int:
-        """How much of each waiting prompt a step reads. Shorter ones are padded, so all count alike."""
+        """Tokens of each waiting prompt that a step reads. Shorter ones are padded, so all count alike."""
         decoding = len(self._live) - len(self._waiting)
         prompts = min(len(self._waiting), self._concurrency - decoding)
         return max(1, PREFILL_STEP_TOKENS // max(1, prompts))
 
-    def _tell(self, response: Any, seat: _Seat) -> None:
+    def _advance(self, response: Any, running: _Running) -> None:
         """Give a turn its next token, and end it if that was the last."""
-        if seat.guided and seat.guided.failure:
-            raise seat.guided.failure
-        turn, uid = seat.turn, response.uid
+        if running.constrained and running.constrained.failure:
+            raise running.constrained.failure
+        turn, uid = running.turn, response.uid
         logprob = None
-        if seat.top_logprobs is not None:
-            logprob = self._logprobs.read(response.token, response.logprobs, seat.top_logprobs)
-        turn.receive(response.token, logprob, ends=response.token in self._dialect.ends)
+        if running.top_logprobs is not None:
+            logprob = self._logprobs.read(response.token, response.logprobs, running.top_logprobs)
+        turn.receive(response.token, logprob, ends=response.token in self._chat_format.ends)
         if response.finish_reason is not None:
             self._forget(uid)
             turn.finish(response.finish_reason, MlxCache(tuple(response.all_tokens), response.prompt_cache))
@@ -203,7 +205,7 @@ class Batch:
             turn.finish("stop", cache)
 
     def _take_out(self, uid: int) -> MlxCache | None:
-        """Remove a turn from the batch; what was read of it, if anything was."""
+        """Remove a turn from the batch; returns the cache of what was read, if anything was."""
         removed = self._generator.remove([uid], return_prompt_caches=True)
         self._forget(uid)
         layers, ids = removed.get(uid, (None, ()))
@@ -218,67 +220,73 @@ class Batch:
             return SoloGenerator(
                 self._network,
                 ahead=self._ahead,
-                stop_tokens=self._dialect.ends,
+                stop_tokens=self._chat_format.ends,
                 prefill_step_size=PREFILL_STEP_TOKENS,
             )
         return EnsembleGenerator(
             self._network,
             ahead=self._ahead,
-            stop_tokens=[[end] for end in self._dialect.ends],
+            stop_tokens=[[end] for end in self._chat_format.ends],
             completion_batch_size=self._concurrency,
             prefill_batch_size=self._concurrency,
             prefill_step_size=PREFILL_STEP_TOKENS,
-            # One stream for all that this thread computes, so that nothing waits for another stream.
+            # One stream for all work of this thread, so that nothing waits for another stream.
             stream=mx.default_stream(mx.default_device()),
         )
 
-    def _seated(self, submission: Submission, say: Deliver, submitted_s: float) -> tuple[int, _Seat]:
-        guide = submission.guide
-        assert guide is None or isinstance(guide, MlxGuide)
-        begins_with = self._dialect.begins_with(submission.prompt.ids)
-        speech = self._speech(submission, guide, begins_with)
-        turn = BatchedTurn(submission, say, speech, self._tokenizer.detokenizer, submitted_s)
-        guided = self._guided(submission, guide, begins_with)
-        uid = self._insert(submission, turn, guided)
-        return uid, _Seat(turn, guided, submission.sampling.top_logprobs)
+    def _inserted(self, submission: Submission, emit: Deliver, submitted_s: float) -> tuple[int, _Running]:
+        constraint = submission.constraint
+        assert constraint is None or isinstance(constraint, MlxConstraint)
+        begins_with = self._chat_format.begins_with(submission.prompt.ids)
+        parser = self._parser(submission, constraint, begins_with)
+        turn = BatchedTurn(
+            submission, emit, parser, self._tokenizer.detokenizer, self._bytes, submitted_s=submitted_s
+        )
+        constrained = self._constrained(submission, constraint, begins_with)
+        uid = self._insert(submission, turn, constrained)
+        return uid, _Running(turn, constrained, submission.sampling.top_logprobs)
 
-    def _speech(self, submission: Submission, guide: MlxGuide | None, begins_with: str) -> Speech:
+    def _parser(
+        self, submission: Submission, constraint: MlxConstraint | None, begins_with: str
+    ) -> OutputParser:
         parse: Parse | None = None
-        if guide and guide.shape != "json":
-            parse = partial(read_forced, dialect=self._dialect)
-        elif submission.tools and not guide:
+        if constraint and constraint.shape != "json":
+            parse = partial(read_forced, chat_format=self._chat_format)
+        elif submission.tools and not constraint:
             parse = partial(self._calls.read, tools=submission.tools)
-        return Speech(
-            self._dialect.markers,
+        return OutputParser(
+            self._chat_format.markers,
             begins_with=begins_with,
             stop=submission.sampling.stop,
             parse=parse,
-            shape=guide.shape if guide else "free",
+            shape=constraint.shape if constraint else "free",
         )
 
-    def _guided(
-        self, submission: Submission, guide: MlxGuide | None, begins_with: str
-    ) -> GuidedLogits | None:
-        if guide is None:
+    def _constrained(
+        self, submission: Submission, constraint: MlxConstraint | None, begins_with: str
+    ) -> ConstrainedLogits | None:
+        if constraint is None:
             return None
-        return GuidedLogits(
-            guide,
-            self._dialect,
+        return ConstrainedLogits(
+            constraint,
+            self._chat_format,
             prompt_tokens=len(submission.prompt.ids),
             thinking=self._tokenizer.detokenizer if begins_with == THINKING else None,
         )
 
-    def _insert(self, submission: Submission, turn: BatchedTurn, guided: GuidedLogits | None) -> int:
+    def _insert(
+        self, submission: Submission, turn: BatchedTurn, constrained: ConstrainedLogits | None
+    ) -> int:
         prompt, warm = submission.prompt.ids, submission.warm
         assert warm is None or isinstance(warm, MlxCache)
         cached = warm.common_prefix(prompt) if warm else 0
-        # The guide has the last word: what it rules out, no penalty may bring back.
+        # The constraint comes last: no penalty may bring back a token that it rules out.
         processors: list[Processor] = penalties(submission.sampling, len(prompt))
-        if guided:
-            processors.append(guided)
+        if constrained:
+            processors.append(constrained)
         if self._generator is None:
             self._generator = self._new_generator()
-        # Copies: the generator goes on writing to the lists it gets.
+        # Copies: the generator keeps writing to the lists it gets.
         [uid] = self._generator.insert(
             [list(prompt[cached:])],
             max_tokens=[submission.output_budget_tokens],

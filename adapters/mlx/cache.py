@@ -1,4 +1,4 @@
-"""What a model has read of one sequence, kept so that it need not read it again."""
+"""The KV cache of one sequence, kept so that the model need not compute it again."""
 
 from copy import deepcopy
 from typing import Any
@@ -9,9 +9,9 @@ from turnlog.domain.tokens import TokenIds
 
 
 class MlxCache:
-    """The ids that were read, and what each layer of the model keeps of them.
+    """The ids that were read, and the cache of each of the model's layers.
 
-    Only the engine thread computes with it; ids and sizes may be looked at from anywhere.
+    Only the engine thread computes with it; ids and sizes may be read on any thread.
     """
 
     def __init__(self, ids: TokenIds, layers: list[Any]) -> None:
@@ -19,7 +19,7 @@ class MlxCache:
         mx.eval([layer.state for layer in layers])
         self.ids = ids
         self._layers = layers
-        # Llama 4's let go of what is a chunk's length behind them.
+        # Llama 4's layers drop everything more than a chunk's length back.
         chunked = [layer for layer in layers if hasattr(layer, "start_position")]
         self.extent = CacheExtent(
             len(ids),
@@ -32,7 +32,7 @@ class MlxCache:
         return self.extent.spared(self.ids, prompt)
 
     def first(self, count: int) -> list[Any]:
-        """The layers as they were after `count` ids; the cache itself stays as it is.
+        """The layers as they were after `count` ids; the cache itself is not changed.
 
         Cheap: the copy shares its memory until one of the two is written to.
         """
@@ -45,6 +45,6 @@ class MlxCache:
         return sum(layer.nbytes for layer in self._layers)
 
     def drop(self) -> None:
-        """Let go of the memory; the cache is of no use afterwards."""
+        """Free the memory; the cache is unusable afterwards."""
         self.ids = ()
         self._layers = []

@@ -1,4 +1,4 @@
-"""The inference engine on MLX: all that is computed happens on a thread that models may share."""
+"""The inference engine on MLX: all computation happens on one thread, which models may share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -10,8 +10,8 @@ from time import perf_counter
 from turnlog.adapters.engine_process.source import CONCURRENCY
 from turnlog.adapters.mlx.batch import Batch
 from turnlog.adapters.mlx.cache import MlxCache
-from turnlog.adapters.mlx.dialect import Dialect
-from turnlog.adapters.mlx.guide import GuideCompiler
+from turnlog.adapters.mlx.chat_format import ChatFormat
+from turnlog.adapters.mlx.constraints import ConstraintCompiler
 from turnlog.adapters.mlx.model import LoadedModel, load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.adapters.mlx.runtime import mx, release_memory
@@ -36,9 +36,9 @@ class MlxEngine:
     """An `InferenceEngine` on a local MLX model. Outputs are delivered on the engine thread.
 
     Args:
-        thread: computes the turns; left out, the engine has one of its own.
+        thread: computes the turns; if omitted, the engine has its own.
         concurrency: how many turns are decoded together at most; 1 if the model cannot be batched.
-        delivered: called on the engine thread when all that was said in a step has been delivered.
+        delivered: called on the engine thread when all outputs of a step have been delivered.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class MlxEngine:
         concurrency: int = CONCURRENCY,
         delivered: Callable[[], None] = lambda: None,
     ) -> None:
-        # It ends with its process only, and then there is nobody to be told.
+        # Never resolved: the engine crashes only with its process, and then nobody is left to notify.
         self.crashed: Future[Crash] = Future()
         concurrency = concurrency if model.batches else 1
         self._info = EngineInfo(
@@ -60,10 +60,10 @@ class MlxEngine:
             kv_bytes_per_token=model.kv_bytes_per_token,
         )
         self._tokenizer = model.tokenizer
-        self._dialect = Dialect(model.tokenizer)
-        guides = GuideCompiler(model.tokenizer, self._dialect)
+        self._chat_format = ChatFormat(model.tokenizer)
+        constraints = ConstraintCompiler(model.tokenizer, self._chat_format)
         # `build` makes a constraint ready that another process has compiled.
-        self.compile, self.build = guides.compile, guides.build
+        self.compile, self.build = constraints.compile, constraints.build
         self._batch = Batch(model, concurrency, delivered)
         self._closed = False
         self._door = Lock()
@@ -76,7 +76,7 @@ class MlxEngine:
         """An engine on the model in `folder`. Takes seconds, more for big models.
 
         Raises:
-            EngineError: the folder cannot be used; the sentence names it and says what is wrong there.
+            EngineError: the folder cannot be used; the message names it and the problem.
         """
         return cls(load(folder))
 
@@ -86,11 +86,11 @@ class MlxEngine:
 
     @cached_property
     def _renderer(self) -> PromptRenderer:
-        # Made for whoever asks: it has a tokenizer of its own, and the engine process renders nothing.
-        return PromptRenderer(self._tokenizer, self._dialect)
+        # Lazy: it has its own tokenizer, and the engine process renders nothing.
+        return PromptRenderer(self._tokenizer, self._chat_format)
 
     def vitals(self) -> Vitals:
-        """What MLX holds in this process, for all models."""
+        """The memory that MLX holds in this process, for all models."""
         return Vitals(memory_bytes=mx.get_active_memory())
 
     def render(
@@ -98,13 +98,13 @@ class MlxEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
-        return self._renderer.render(messages, tools=tools, thinking=thinking, recorded=recorded)
+        return self._renderer.render(messages, tools=tools, effort=effort, recorded=recorded)
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        return self._renderer.spell(ids)
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
+        return self._renderer.decode_tokens(ids)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         if not self._ask(partial(self._batch.start, submission, deliver, perf_counter())):
@@ -127,7 +127,7 @@ class MlxEngine:
 
     def drop(self, handle: CacheHandle) -> None:
         cache = _ours(handle)
-        # In its turn: a submission that came before may still have to read it.
+        # In order: an earlier submission may still have to read it.
         if not self._ask(cache.drop):
             cache.drop()
 
@@ -135,7 +135,7 @@ class MlxEngine:
         self._ask(release_memory)
 
     def abort(self, reason: str) -> None:
-        """End the running turns as cancelled; only a process could be ended otherwise."""
+        """End the running turns as cancelled; within this process, there is nothing to kill."""
         self.close()
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class MlxEngine:
             self._thread.close()
 
     def _ask(self, command: Command) -> bool:
-        """Whether the engine thread will get to it; not after `close`."""
+        """Queue a command; whether it will run, which it will not after `close`."""
         with self._door:
             return not self._closed and self._thread.ask(command)
 

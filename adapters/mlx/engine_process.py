@@ -7,7 +7,7 @@ is asked, in order; the engine's thread computes, and sends what a step has said
 import logging
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -53,16 +53,16 @@ from turnlog.domain.ports import (
     Exhausted,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
 )
 
 if TYPE_CHECKING:  # importing MLX takes a second, in which pings are answered already
     from turnlog.adapters.mlx.cache import MlxCache
     from turnlog.adapters.mlx.engine import MlxEngine
 
-_KEPT_CONSTRAINTS = 64
+_log = logging.getLogger(__name__)
 
 
 class EngineServer:
@@ -71,12 +71,13 @@ class EngineServer:
     def __init__(self, channel: Channel[ToEngine]) -> None:
         self._channel = channel
         self._inbox: SimpleQueue[ToEngine] = SimpleQueue()
-        self._said: list[Output] = []
+        self._outputs: list[Output] = []
         self._numbers = count(1)
         self._caches: dict[int, MlxCache] = {}
         self._saying = Lock()
         self._step_s: Callable[[], float] = lambda: 0.0
         self._pool_bytes: Callable[[], int] = lambda: 0
+        self._active_bytes: Callable[[], int] = lambda: 0
 
     def serve(self) -> None:
         """Load the model and run its turns, until the server is gone."""
@@ -89,15 +90,15 @@ class EngineServer:
         except EngineError as error:
             self._channel.send(LoadFailed(error.message))
             return
-        build = lru_cache(_KEPT_CONSTRAINTS)(engine.build)
         while True:
             match self._inbox.get():
                 case Submit() as asked:
-                    self._submit(engine, build, asked)
+                    self._submit(engine, asked)
                 case Cancel(turn_id=turn_id):
                     engine.cancel(turn_id)
                 case Drop(cache=number):
-                    engine.drop(self._caches.pop(number))
+                    if cache := self._caches.pop(number, None):
+                        engine.drop(cache)
                 case ReleaseMemory():
                     engine.release_memory()
 
@@ -109,7 +110,7 @@ class EngineServer:
 
         thread = EngineThread()
         self._step_s = lambda: thread.step_s
-        self._pool_bytes = mx.get_cache_memory
+        self._pool_bytes, self._active_bytes = mx.get_cache_memory, mx.get_active_memory
         hashes = FileHashes(Path(asked.hashes) if asked.hashes else None)
         source = MlxSource(
             Path(asked.folder), thread, hashes, concurrency=asked.concurrency, delivered=self._send_said
@@ -118,55 +119,57 @@ class EngineServer:
         self._channel.send(Loaded(engine.info, slow_because()))
         return engine
 
-    def _submit(self, engine: "MlxEngine", build: Callable[..., object], asked: Submit) -> None:
+    def _submit(self, engine: "MlxEngine", asked: Submit) -> None:
         try:
-            guide = build(asked.constraint) if asked.constraint else None
+            submission = Submission(
+                turn_id=asked.turn_id,
+                prompt=Prompt(tokens.unpack(asked.prompt)),
+                sampling=asked.sampling,
+                output_budget_tokens=asked.output_budget_tokens,
+                warm=self._caches[asked.warm] if asked.warm is not None else None,
+                constraint=engine.build(asked.constraint) if asked.constraint else None,
+                tools=asked.tools,
+            )
         except Exception as error:
+            _log.exception("a turn could not be started")
             self._channel.send(Outputs([Failed(asked.turn, f"{type(error).__name__}: {error}", None)]))
             return
-        submission = Submission(
-            turn_id=asked.turn_id,
-            prompt=Prompt(tokens.unpack(asked.prompt)),
-            sampling=asked.sampling,
-            output_budget_tokens=asked.output_budget_tokens,
-            warm=self._caches[asked.warm] if asked.warm is not None else None,
-            guide=guide,
-            tools=asked.tools,
-        )
         engine.submit(submission, partial(self._say, asked.turn))
 
     # ── on the engine's thread ──
 
     def _say(self, turn: int, output: EngineOutput) -> None:
-        self._said.append(self._told(turn, output))
+        self._outputs.append(self._message(turn, output))
 
     def _send_said(self) -> None:
-        said, self._said = self._said, []
-        self._channel.send(Outputs(said))
+        outputs, self._outputs = self._outputs, []
+        self._channel.send(Outputs(outputs))
 
-    def _told(self, turn: int, output: EngineOutput) -> Output:
+    def _message(self, turn: int, output: EngineOutput) -> Output:
         match output:
             case TextChunk(text=text, logprobs=logprobs):
                 return Said(turn, text, logprobs)
             case ReasoningChunk(text=text):
                 return Thought(turn, text)
             case End():
-                spent = Spent(**{name: value for name, value in asdict(output).items() if name in _SPENT})
+                stats = TurnStats(
+                    **{name: value for name, value in asdict(output).items() if name in _STATS_FIELDS}
+                )
                 return Ended(
                     turn,
                     output.finish_reason,
                     output.text,
                     output.thinking,
                     output.tool_calls,
-                    spent,
+                    stats,
                     self._noted(output.cache),
                 )
-            case EngineFailed(message=message, spent=spent_so_far):
+            case EngineFailed(message=message, stats=spent_so_far):
                 return Failed(turn, message, spent_so_far)
-            case Cancelled(cache=cache, spent=spent_so_far):
+            case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():
-                raise AssertionError(f"an engine in this process does not say {output}")
+                raise AssertionError(f"unexpected engine output {output}")
 
     def _noted(self, cache: CacheHandle | None) -> CacheNote | None:
         if cache is None:
@@ -193,11 +196,11 @@ class EngineServer:
             os._exit(0)
 
     def _held_bytes(self) -> int:
-        from_system = resident_bytes(os.getpid())
-        return max(0, from_system - self._pool_bytes())
+        """What the system says, without MLX's pool of freed memory; where it says nothing, what MLX says."""
+        return max(resident_bytes(os.getpid()) - self._pool_bytes(), self._active_bytes())
 
 
-_SPENT = frozenset(Spent.__struct_fields__)
+_STATS_FIELDS = frozenset(TurnStats.__struct_fields__)
 
 
 class _ToServer(logging.Handler):

@@ -1,7 +1,7 @@
-"""Sequences that are computed together: `mlx_lm`'s `BatchGenerator` with fewer passes through the model.
+"""Batched sequences: `mlx_lm`'s `BatchGenerator` with fewer forward passes.
 
-Prompts, caches and sampling are `mlx_lm`'s. What differs is where an answer begins and when a token is told
-(decision 0013).
+Prompts, caches and sampling are `mlx_lm`'s; the difference is where an answer begins and when a token is
+returned (decision 0013).
 """
 
 from typing import Any
@@ -10,14 +10,14 @@ from turnlog.adapters.mlx.runtime import BatchGenerator, GenerationBatch, Prompt
 
 
 class EnsembleGenerator(BatchGenerator):
-    """Reads the last token of a prompt in one pass with the last tokens of the answers that are under way.
+    """Reads the last token of a prompt in the same forward pass as the last tokens of the running answers.
 
-    `BatchGenerator` reads it in a pass of its own, and makes one batch of the two afterwards.
+    `BatchGenerator` reads it in a separate pass, and merges the two batches afterwards.
 
     Args:
-        ahead: whether the next tokens are computed while the last ones are told, as `BatchGenerator` does.
-            That keeps a GPU busy. A CPU is busy anyway: a token is told a pass late then, and after the last
-            one comes one more pass.
+        ahead: whether the next tokens are computed while the last ones are delivered, as `BatchGenerator`
+            does. That keeps a GPU busy. A CPU is busy anyway: each token would only be a pass late, with one
+            extra pass after the last.
         options: those of `BatchGenerator`.
     """
 
@@ -29,11 +29,11 @@ class EnsembleGenerator(BatchGenerator):
 
     def _next(self) -> tuple[list[Any], list[Any]]:
         begun = self._begin_answers()
-        read, told = super()._next()  # type: ignore[no-untyped-call]
-        return begun + read, told
+        read, made = super()._next()  # type: ignore[no-untyped-call]
+        return begun + read, made
 
     def _begin_answers(self) -> list[Any]:
-        """Have the prompts that are read but for their last token answered from this step on.
+        """Start the answers of prompts that are read except for their last token.
 
         `BatchGenerator` does the same after this step's pass, and so a step later.
         """
@@ -84,29 +84,29 @@ class _Answers(GenerationBatch):
     def extend(self, batch: GenerationBatch) -> None:
         super().extend(batch)  # type: ignore[no-untyped-call]
         if self.ahead:
-            # What would be told of them first is the last token of the prompt.
+            # Their first token would otherwise be the last one of the prompt.
             self._num_tokens[-len(batch) :] = [-1] * len(batch)
 
     def next(self) -> list[Any]:
-        """Make a token of each answer; what is told."""
+        """Compute a token of each answer; returns those to deliver."""
         if not self.uids:
             return []
         tokens, logprobs = self._step()
         if not self.ahead:
             tokens, logprobs = self._next_tokens.tolist(), self._next_logprobs  # type: ignore[assignment]
-        told, left = [], []
+        made, left = [], []
         for place, (uid, token) in enumerate(zip(self.uids, tokens, strict=True)):
             self._num_tokens[place] += 1
             reason = None
             if self._num_tokens[place]:
                 reason = self._reason(place, token)
                 read = (self.extract_cache(place), self.tokens[place]) if reason else (None, None)
-                told.append(self.Response(uid, token, logprobs[place], reason, *read))
+                made.append(self.Response(uid, token, logprobs[place], reason, *read))
             if reason is None:
                 left.append(place)
         if len(left) < len(self.uids):
             self.filter(left)
-        return told
+        return made
 
     def _reason(self, place: int, token: int) -> str | None:
         """Why the answer ends with this token, if it does."""

@@ -1,4 +1,4 @@
-"""What a process that the server has spawned does first: it sees to it that it dies with the server."""
+"""Set-up of a process that the server has spawned, so that it dies with the server."""
 
 import ctypes
 import faulthandler
@@ -22,16 +22,18 @@ def connected(receives: type[Received]) -> Channel[Received]:
     """The channel to the server, by the arguments that `SpawnedProcess` gives. Call it first of all."""
     descriptor, server = map(int, sys.argv[1:])
     _die_with(server)
-    # A terminal's Ctrl-C and a supervisor's SIGTERM are for the server, which ends this process in its turn.
+    # A terminal's Ctrl-C and a supervisor's SIGTERM are for the server, which then ends this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # Not of all threads: while others run, that can end in another fault.
     faulthandler.enable(all_threads=False)
     with suppress(OSError):
-        # If the system has to end a process for its memory, then not the server.
+        # If the OOM killer must end a process, then rather this one than the server.
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     # transformers greets those who have no PyTorch.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # The last words of the process have room for what happened, not for where in Rust.
+    os.environ["RUST_BACKTRACE"] = "0"
     return Channel(socket.socket(fileno=descriptor), receives)
 
 

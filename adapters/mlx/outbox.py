@@ -1,4 +1,4 @@
-"""What the turns of a batch say in one step, delivered together at its end."""
+"""The outputs of a batch's step, delivered together at its end."""
 
 import logging
 from collections.abc import Callable
@@ -9,10 +9,10 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Keeps outputs until all of a step are there, so that whoever takes them wakes up once.
+    """Collects the outputs of a step, so that the receiver wakes up once.
 
     Args:
-        delivered: called when those of a step have been given away.
+        delivered: called when those of a step have been delivered.
     """
 
     def __init__(self, delivered: Callable[[], None] = lambda: None) -> None:
@@ -20,17 +20,17 @@ class Outbox:
         self._outputs: list[tuple[Deliver, EngineOutput]] = []
 
     def put(self, deliver: Deliver, output: EngineOutput) -> None:
-        """Keep an output of a turn."""
+        """Collect an output of a turn."""
         self._outputs.append((deliver, output))
 
     def deliver(self) -> None:
-        """Give all that was kept to whoever waits for it, in order."""
+        """Deliver all collected outputs, in order."""
         outputs, self._outputs = self._outputs, []
         for deliver, output in outputs:
             try:
                 deliver(output)
             except Exception:
-                # Whoever takes the outputs may break; the other turns of the batch must not suffer for it.
+                # A failing receiver must not affect the other turns of the batch.
                 _log.exception("an output could not be delivered")
         if outputs:
             self._delivered()

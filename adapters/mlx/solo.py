@@ -1,6 +1,6 @@
-"""Sequences one after the other, for a model that cannot be batched: an `EnsembleGenerator` with one place.
+"""Sequences one after the other, for a model that cannot be batched: an `EnsembleGenerator` of batch size 1.
 
-It has the part of that interface which `Batch` uses, and keeps its rules, so that a turn does not notice.
+It implements the part of that interface which `Batch` uses, by the same rules.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import Any
 from turnlog.adapters.mlx.runtime import make_prompt_cache, mx
 from turnlog.adapters.mlx.sampling import Processor, Sampler
 
-# Layers that grow leave memory behind, which MLX keeps until it is told not to.
+# Growing layers leave freed memory behind, which MLX keeps until its cache is cleared.
 _TOKENS_BETWEEN_CLEARINGS = 512
 
 
 @dataclass(frozen=True)
 class PromptRead:
-    """A piece of a prompt was read; after the one that is `end_of_prompt` come tokens."""
+    """A piece of a prompt was read; tokens follow after the one with `end_of_prompt`."""
 
     uid: int
     end_of_prompt: bool
@@ -26,8 +26,8 @@ class PromptRead:
 class TokenMade:
     """The next token of a sequence. `logprobs` are of the whole vocabulary, shape (V,).
 
-    With the last one comes what was read, `all_tokens`, and the layers after that: prompt and answer, but the
-    answer's last token only if that was read ahead.
+    The last one has `all_tokens`, the ids that were read, and the layers after them: prompt and answer, with
+    the answer's last token only if it was read ahead.
     """
 
     uid: int
@@ -39,10 +39,10 @@ class TokenMade:
 
 
 class SoloGenerator:
-    """Computes the sequence that came first until it ends or is removed, then the next. One thread only.
+    """Computes the first sequence until it ends or is removed, then the next. One thread only.
 
     Args:
-        ahead: whether the next token is computed while the last one is told (see `EnsembleGenerator`).
+        ahead: whether the next token is computed while the last one is delivered (see `EnsembleGenerator`).
         stop_tokens: ids that end an answer.
         prefill_step_size: how many tokens of a prompt a step reads; may be changed between steps.
     """
@@ -71,15 +71,15 @@ class SoloGenerator:
         samplers: Sequence[Sampler],
         logits_processors: Sequence[Sequence[Processor]],
     ) -> list[int]:
-        """Queue sequences; what they are known by from now on.
+        """Queue sequences; returns their uids.
 
         Args:
-            prompts: what is still to be read of each.
+            prompts: the unread part of each prompt.
             max_tokens: the longest answers.
             caches: layers that have read `all_tokens` already; they are written to.
 
         Raises:
-            ValueError: a prompt is empty or an answer may have no token; nothing is queued then.
+            ValueError: a prompt is empty or an answer has no token budget; nothing is queued then.
         """
         if not all(prompts):
             raise ValueError("A sequence has an empty prompt.")
@@ -111,10 +111,10 @@ class SoloGenerator:
             sequence.read(self.prefill_step_size)
             return [PromptRead(uid, end_of_prompt=False)], []
         begun = [] if sequence.answers else [PromptRead(uid, end_of_prompt=True)]
-        told = sequence.advance()
-        if told is None:
+        made = sequence.advance()
+        if made is None:
             return begun, []
-        token, logprobs = told
+        token, logprobs = made
         reason = "stop" if token in self._stop_tokens else "length" if sequence.is_used_up else None
         if reason is None:
             return begun, [TokenMade(uid, token, logprobs)]
@@ -124,9 +124,9 @@ class SoloGenerator:
     def remove(
         self, uids: Sequence[int], *, return_prompt_caches: bool = False
     ) -> dict[int, tuple[list[Any], list[int]]]:
-        """Take sequences out; if asked for, the layers of each and the ids they have read.
+        """Remove sequences; on request, returns the layers of each and the ids they have read.
 
-        One that is not there, such as one that has ended, is passed over.
+        Unknown ones, such as those that have ended, are ignored.
         """
         removed = {uid: self._sequences.pop(uid) for uid in uids if uid in self._sequences}
         if not return_prompt_caches:
@@ -134,7 +134,7 @@ class SoloGenerator:
         return {uid: (sequence.layers, sequence.ids) for uid, sequence in removed.items()}
 
     def close(self) -> None:
-        """Let go of all sequences. Calling it twice is as good as once."""
+        """Drop all sequences. Idempotent."""
         self._sequences.clear()
         if self._old_wired_limit is not None:
             mx.synchronize()
@@ -144,7 +144,7 @@ class SoloGenerator:
 
 @dataclass
 class _Sequence:
-    """A prompt and its answer. At any time the layers have read exactly `ids`."""
+    """A prompt and its answer. Invariant: the layers have read exactly `ids`."""
 
     network: Any
     ahead: bool
@@ -185,28 +185,28 @@ class _Sequence:
         del self.unread[: len(piece)]
 
     def advance(self) -> tuple[int, mx.array] | None:
-        """Read one more token, the prompt's last or the answer's; the one that is told then, with its log
-        probabilities. Ahead, that is what was read, and nothing at first.
+        """Read one more token, the prompt's last or the answer's; returns the token to deliver with its log
+        probabilities. When computing ahead, that is the token just read, and None at first.
         """
         if self._coming is None:
             self._context = mx.array(self.ids, dtype=mx.int32)
             last, self.unread = mx.array(self.unread), []
         else:
             last, _ = self._coming
-        told, self._coming = self._coming, self._after(last)
+        made, self._coming = self._coming, self._after(last)
         self.ids.append(_id(last))
         if not self.ahead:
-            told = self._coming
-        if told is None:
+            made = self._coming
+        if made is None:
             return None
         self.made_tokens += 1
         if self.made_tokens % _TOKENS_BETWEEN_CLEARINGS == 0:
             mx.clear_cache()
-        token, logprobs = told
+        token, logprobs = made
         return _id(token), logprobs
 
     def _after(self, token: mx.array) -> tuple[mx.array, mx.array]:
-        """What comes after `token`, shape (1,). Begins to compute it, without waiting for it."""
+        """The successor of `token`, shape (1,). Starts the computation without waiting for it."""
         logits = self.network(token[None], cache=self.layers)[:, -1, :]
         if self.processors:
             self._context = mx.concatenate([self._context, token.astype(mx.int32)])

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from time import perf_counter
 
 from turnlog.adapters.engine_process.channel import Channel
 from turnlog.adapters.engine_process.messages import (
@@ -19,31 +20,34 @@ from turnlog.adapters.engine_process.messages import (
     Decoded,
     FromText,
     LoadTokenizer,
-    Packed,
     Ready,
     Refused,
     Render,
+    Rendered,
     ToText,
 )
 from turnlog.adapters.mlx.hosted import connected
 from turnlog.domain import tokens
 from turnlog.domain.errors import EngineError, InvalidRequestError
-from turnlog.domain.ports import CallGuide, JsonGuide
+from turnlog.domain.ports import CallConstraint, JsonConstraint
+
+LONG_S = 0.5
+"""A request that takes longer leaves a lot of freed memory behind."""
 
 
 class TextServer:
     """Renders, encodes and compiles with the tokenizer and the chat template in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        from turnlog.adapters.mlx.dialect import Dialect
-        from turnlog.adapters.mlx.guide import GuideCompiler
+        from turnlog.adapters.mlx.chat_format import ChatFormat
+        from turnlog.adapters.mlx.constraints import ConstraintCompiler
         from turnlog.adapters.mlx.model import load_tokenizer_of
         from turnlog.adapters.mlx.prompt import PromptRenderer
 
         tokenizer = load_tokenizer_of(folder)
-        dialect = Dialect(tokenizer)
-        self._renderer = PromptRenderer(tokenizer, dialect)
-        self._guides = GuideCompiler(tokenizer, dialect)
+        chat_format = ChatFormat(tokenizer)
+        self._renderer = PromptRenderer(tokenizer, chat_format)
+        self._constraints = ConstraintCompiler(tokenizer, chat_format)
 
     def answer(self, request: ToText) -> FromText:
         """What a request is answered; whatever it makes raise is an answer too."""
@@ -56,18 +60,18 @@ class TextServer:
 
     def _answer(self, request: ToText) -> FromText:
         match request:
-            case Render(messages=messages, tools=tools, thinking=thinking, recorded=recorded):
+            case Render(messages=messages, tools=tools, effort=effort, recorded=recorded):
                 ids = {index: tokens.unpack(packed) for index, packed in recorded.items()}
-                prompt = self._renderer.render(messages, tools=tools, thinking=thinking, recorded=ids)
-                return Packed(tokens.pack(prompt.ids))
+                prompt = self._renderer.render(messages, tools=tools, effort=effort, recorded=ids)
+                return Rendered(tokens.pack(prompt.ids), prompt.effort)
             case Decode(ids=packed):
-                return Decoded(self._renderer.spell(tokens.unpack(packed)))
+                return Decoded(self._renderer.decode_tokens(tokens.unpack(packed)))
             case CompileJson(schema=schema, tools=tools, many=many):
-                return Compiled(self._guides.compile(JsonGuide(schema, tools, many)).constraint)
+                return Compiled(self._constraints.compile(JsonConstraint(schema, tools, many)).constraint)
             case CompileCalls(tools=tools, many=many):
-                return Compiled(self._guides.compile(CallGuide(tools, many)).constraint)
+                return Compiled(self._constraints.compile(CallConstraint(tools, many)).constraint)
             case LoadTokenizer():
-                raise AssertionError("a tokenizer is loaded once")
+                raise AssertionError("the tokenizer is already loaded")
 
 
 def main() -> None:
@@ -75,15 +79,22 @@ def main() -> None:
     channel: Channel[ToText] = connected(ToText)  # type: ignore[arg-type]
     first = channel.receive()
     assert isinstance(first, LoadTokenizer)
+    from turnlog.adapters.mlx.runtime import release_memory
+
+    # Before the template is looked at: some texts take memory where they are compiled.
+    _bound_memory(first.memory_bytes)
     try:
         server = TextServer(Path(first.folder))
     except EngineError as error:
         channel.send(Broke(error.message))
         return
-    _bound_memory(first.memory_bytes)
     channel.send(Ready())
     while True:
-        channel.send(server.answer(channel.receive()))
+        request = channel.receive()
+        began_s = perf_counter()
+        channel.send(server.answer(request))
+        if perf_counter() - began_s > LONG_S:
+            release_memory()
 
 
 def _bound_memory(more_bytes: int) -> None:

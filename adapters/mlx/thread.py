@@ -19,7 +19,7 @@ Command = Callable[[], None]
 
 
 class Steps(Protocol):
-    """Work that is done step by step, such as the turns of one model. Only the engine thread touches it."""
+    """Work done step by step, such as the turns of one model. Only the engine thread touches it."""
 
     @property
     def idle(self) -> bool:
@@ -30,16 +30,16 @@ class Steps(Protocol):
         """How long the next step should wait for more to do, in seconds; 0 if it should not."""
 
     def step(self) -> None:
-        """Do a piece of it. What goes wrong is settled inside, so that it concerns no other work."""
+        """Do one step. It handles its own errors, so that they affect no other work."""
 
     def close(self) -> None:
-        """End it and let go of all memory."""
+        """End it and free all its memory."""
 
 
 class EngineThread:
-    """Runs what it is asked, in order, and between that a step of one work after the other.
+    """Runs commands in order and, between them, steps of its works in turn.
 
-    Nothing that MLX computes with may be used by two threads at once; here there is only one.
+    MLX objects must not be used by two threads at once; here there is only one.
     """
 
     def __init__(self) -> None:
@@ -64,22 +64,22 @@ class EngineThread:
 
     @property
     def step_s(self) -> float:
-        """How long the present command or step takes by now; 0 while there is nothing to do. Any thread."""
+        """How long the current command or step has been running; 0 while idle. Any thread."""
         since_s = self._busy_since_s
         return 0.0 if since_s is None else monotonic() - since_s
 
     def add(self, work: Steps) -> None:
-        """Take on a work, which begins to take steps when it is no longer idle."""
+        """Add a work; it gets steps whenever it is not idle."""
         self.ask(partial(self._works.append, work))
 
     def remove(self, work: Steps) -> None:
-        """Close a work and give its memory back. Waits for that: for a step of another at most."""
+        """Close a work, free its memory and wait for that, which takes one step of another work at most."""
         removed: Future[None] = Future()
         if self.ask(partial(self._remove, work, removed)):
             removed.result()
 
     def close(self) -> None:
-        """Close all work and end the thread; waits for that. Calling it twice is as good as once."""
+        """Close all work and end the thread; waits for both. Idempotent."""
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -97,13 +97,13 @@ class EngineThread:
             removed.set_result(None)
 
     def _serve(self) -> None:
-        """The life of the thread."""
+        """The thread's main loop."""
         while (command := self._next()) is not None:
             self._busy_since_s = monotonic()
             try:
                 command()
             except Exception:
-                # Whatever went wrong, the next turn can be served.
+                # The next turn can still be served.
                 _log.exception("a command of the engine thread failed")
             self._busy_since_s = None
         while self._works:
@@ -116,8 +116,8 @@ class EngineThread:
         mx.clear_streams()
 
     def _next(self) -> Command | None:
-        """What was asked for, else a step of the next work; waits when there is nothing to compute, and for
-        a moment where all that is to be done may soon be more.
+        """The next command, else a step of the next work. Waits while there is nothing to compute, and
+        briefly when every busy work is gathering turns.
         """
         busy = [work for work in self._works if not work.idle]
         wait_s = min((work.gather_s for work in busy), default=None)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from turnlog.adapters.mlx.dialect import DEFAULT_CALL, Dialect
+from turnlog.adapters.mlx.chat_format import DEFAULT_CALL, ChatFormat
 from turnlog.domain.ports import EngineCall
 from turnlog.domain.tools import Json, Tool
 
@@ -44,22 +44,34 @@ class CallParser:
         """The calls in the text between two markers: all of them, or one whose status says what is wrong."""
         if len(text) > self._most:
             return (EngineCall("", text, status=TOO_LONG),)
+        # As JSON where the model was told to call so, because its template refused the conversation.
+        return self._own(text, tools) or _in_json(text) or (EngineCall("", text, status=INVALID),)
+
+    def _own(self, text: str, tools: Sequence[Tool]) -> tuple[EngineCall, ...]:
+        """The calls in the format of the model; none if it is another."""
         try:
             parsed = self._parse(text, functions(tools))
             calls = tuple(_call(each) for each in (parsed if isinstance(parsed, list) else [parsed]))
         except Exception:
             # ValueError, but also RecursionError, MemoryError and whatever else a parser trips over.
-            calls = ()
+            return ()
         if self._guesses and not _known(tools).issuperset(call.name for call in calls):
-            calls = ()
-        return calls or (EngineCall("", text, status=INVALID),)
+            return ()
+        return calls
 
 
-def read_forced(text: str, dialect: Dialect) -> tuple[EngineCall, ...]:
-    """The calls of an answer that a `CallGuide` shaped; what a used up budget cut off has another status."""
+def _in_json(text: str) -> tuple[EngineCall, ...]:
+    try:
+        return tuple(_call(value) for value in _values(text, {*DEFAULT_CALL}))
+    except Exception:
+        return ()
+
+
+def read_forced(text: str, chat_format: ChatFormat) -> tuple[EngineCall, ...]:
+    """The calls of an answer held to a `CallConstraint`; one cut off by the limit has another status."""
     calls: list[EngineCall] = []
     try:
-        for value in _values(text, {*DEFAULT_CALL, dialect.call_start, dialect.call_end} - {""}):
+        for value in _values(text, {*DEFAULT_CALL, chat_format.call_start, chat_format.call_end} - {""}):
             calls += [_call(each) for each in (value if isinstance(value, list) else [value])]
     except Exception:
         return (*calls, EngineCall("", text, status=INVALID))

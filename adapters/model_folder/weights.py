@@ -75,7 +75,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, _Tensor]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > path.stat().st_size:
-            raise ValueError(f"{path} is no safetensors file")
+            raise ValueError(f"{path} is not a safetensors file")
         header = json.loads(file.read(length))
     for name, said in header.items():
         if name != "__metadata__":

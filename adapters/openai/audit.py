@@ -143,10 +143,10 @@ def request_object(created: ResponseCreated, *, shown: bool) -> Json:
 
 
 def message_object(message: Message) -> Json:
-    """A message as the model reads it. Of a picture it tells kind, size and hash; the log has its bytes."""
-    told: Json = msgspec.to_builtins(message)
+    """A message as the model reads it. A picture is shown by kind, size and hash; the log has its bytes."""
+    result: Json = msgspec.to_builtins(message)
     if message.images:
-        told["images"] = [
+        result["images"] = [
             {
                 "media_type": image.media_type,
                 "bytes": len(image.content),
@@ -154,7 +154,7 @@ def message_object(message: Message) -> Json:
             }
             for image in message.images
         ]
-    return told
+    return result
 
 
 def _prompt_object(view: TurnView) -> Json | None:
@@ -188,8 +188,8 @@ def conversation_object(conversation: Conversation) -> Json:
 
 def line_object(line: Line) -> Json:
     """A response in its conversation; `asked` and `answered` are null if they are not shown."""
-    said = asdict(line.exchange) if line.exchange else {"asked": None, "answered": None}
-    return {**row_object(line), "kind": line.kind, "depth": line.depth, **said}
+    exchange = asdict(line.exchange) if line.exchange else {"asked": None, "answered": None}
+    return {**row_object(line), "kind": line.kind, "depth": line.depth, **exchange}
 
 
 def comparison_object(comparison: Comparison) -> Json:

@@ -11,5 +11,5 @@ def error_envelope(kind: str, message: str, *, code: str, param: str | None = No
 
 
 def refusal_envelope(kind: str, error: ResponsesError) -> dict[str, Any]:
-    """The body of an answer that tells of a `ResponsesError`."""
+    """The body of an answer for a `ResponsesError`."""
     return error_envelope(kind, error.message, code=error.code, param=error.param)

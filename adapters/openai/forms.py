@@ -24,15 +24,17 @@ METADATA_VALUE_CHARACTERS = 512
 MAX_SEED = 2**64 - 1
 
 LENIENT = Meta(extra={"lenient": True})
-"""Marks a field whose value counts as absent if it has another type (R-020)."""
+"""Marks a field that nothing reads: a value of another type counts as absent (R-020)."""
 
-EMPTY_IS_ABSENT = Meta(extra={"empty_is_absent": True})
-"""Marks a field whose value counts as absent if it is empty, such as "" or false."""
+
+def absent_if(values: tuple[Any, ...]) -> Meta:
+    """Mark a field for which these values count as absent, as null does."""
+    return Meta(extra={"absent": values})
 
 
 def unsupported(instead: str) -> Meta:
     """Mark a field that would change the meaning of the request, so it is refused rather than ignored."""
-    return Meta(extra={"empty_is_absent": True, "instead": instead})
+    return Meta(description=f"Not supported; {instead}.", extra={"instead": instead})
 
 
 def characters(limit: str) -> Meta:
@@ -57,7 +59,7 @@ OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
 # ── input items ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Part(Struct):
+class Part(Struct, gc=False):
     """A content part. Its `type` says which of the other fields holds the content."""
 
     type: Any = None
@@ -66,7 +68,8 @@ class Part(Struct):
     image_url: Any = None
 
 
-class Item(Struct, kw_only=True):
+# An item holds JSON, which has no cycles; the collector need not look at the thousands of a long request.
+class Item(Struct, kw_only=True, gc=False):
     """An input item of any type. Its names are bounded even where nothing reads them."""
 
     role: LenientName = None
@@ -108,7 +111,7 @@ class FunctionCallOutputItem(Item, tag="function_call_output", kw_only=True):
 
     call_id: Name | None = None
     output: str | list[Part] | None = None
-    is_error: Annotated[bool | None, LENIENT] = None
+    is_error: bool | None = None
 
 
 class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
@@ -160,9 +163,9 @@ class FunctionTool(Struct, tag="function"):
     """A function, with every field that the response must echo."""
 
     name: RequiredName
-    description: Annotated[str | None, LENIENT] = None
+    description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Annotated[bool | None, LENIENT] = None
+    strict: bool | None = None
 
 
 class CustomTool(Struct, tag="custom"):
@@ -182,7 +185,7 @@ class HostedTool(Struct):
     """A tool of another type: echoed, not offered to the model (D-07)."""
 
     type: Name
-    name: LenientName = None
+    name: Name | None = None
 
 
 TOOLS = (FunctionTool, CustomTool, NamespaceTool)
@@ -190,13 +193,7 @@ Tool = FunctionTool | CustomTool | NamespaceTool | HostedTool
 
 _TOOL_CHOICE = Meta(
     extra_json_schema={
-        "properties": {
-            "type": {"type": "string"},
-            "name": {"type": "string"},
-            "namespace": {"type": "string"},
-            "mode": {"enum": ["auto", "required"]},
-            "tools": {"type": "array", "items": {"type": "object"}, "maxItems": "tools"},
-        },
+        "properties": {"type": {"type": "string"}, "name": {"type": "string"}, "tools": {"type": "array"}},
         "required": ["type"],
     }
 )
@@ -258,25 +255,45 @@ _METADATA = Meta(
 )
 
 
-class RequestBody(Struct):
+class ChatCompletionsFields(Struct, kw_only=True):
+    """The fields that only Chat Completions has; they would have no effect here (D-36)."""
+
+    messages: Annotated[None, unsupported("use input")] = None
+    max_tokens: Annotated[None, unsupported("use max_output_tokens")] = None
+    max_completion_tokens: Annotated[None, unsupported("use max_output_tokens")] = None
+    response_format: Annotated[None, unsupported("use text.format")] = None
+    reasoning_effort: Annotated[None, unsupported("use reasoning.effort")] = None
+    verbosity: Annotated[None, unsupported("use text.verbosity")] = None
+    functions: Annotated[None, unsupported("use tools")] = None
+    function_call: Annotated[None, unsupported("use tool_choice")] = None
+    logprobs: Annotated[None, unsupported("use include with message.output_text.logprobs")] = None
+    n: Annotated[None, unsupported("send one request for each answer")] = None
+    logit_bias: Annotated[None, unsupported("send the request without it")] = None
+    modalities: Annotated[None, unsupported("send the request without it; answers are text")] = None
+    audio: Annotated[None, unsupported("send the request without it; answers are text")] = None
+    prediction: Annotated[None, unsupported("send the request without it")] = None
+    web_search_options: Annotated[None, unsupported("send the request without it")] = None
+
+
+class RequestBody(ChatCompletionsFields, kw_only=True):
     """The body of `POST /v1/responses`.
 
     Counts are in tokens, penalties as OpenAI defines them. Without a `seed` one is drawn.
     """
 
-    model: Annotated[RequiredName, EMPTY_IS_ABSENT]
+    model: Annotated[RequiredName, absent_if(("", 0, False))]
     input: str | Annotated[list[Any], entries("input_items", *ITEMS)]
     max_output_tokens: OutputTokens | None = None
-    background: Annotated[None, unsupported("send the request without it")] = None
+    background: Annotated[None, absent_if((False,)), unsupported("send the request without it")] = None
     conversation: Annotated[None, unsupported("use previous_response_id")] = None
     prompt: Annotated[None, unsupported("send instructions and input")] = None
-    metadata: Annotated[Annotated[dict[str, Any], _METADATA] | None, LENIENT] = None
+    metadata: Annotated[dict[str, Any], _METADATA] | None = None
     tools: Annotated[list[Any], entries("tools", *TOOLS)] | None = None
-    instructions: Annotated[Annotated[str, characters("instructions_chars")] | None, LENIENT] = None
-    previous_response_id: Annotated[Name | None, EMPTY_IS_ABSENT] = None
+    instructions: Annotated[str, characters("instructions_chars")] | None = None
+    previous_response_id: Annotated[Name | None, absent_if(("",))] = None
     stream: bool | None = None
-    stream_options: Annotated[StreamOptions | None, EMPTY_IS_ABSENT] = None
-    store: Annotated[bool | None, LENIENT] = None
+    stream_options: StreamOptions | None = None
+    store: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_SEED})] | None = None
@@ -287,15 +304,15 @@ class RequestBody(Struct):
     frequency_penalty: Penalty | None = None
     stop: StopText | Annotated[list[StopText], entries("stops")] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    include: Annotated[list[Any] | None, LENIENT] = None
+    include: list[str] | None = None
     tool_choice: Literal["none", "auto", "required"] | Annotated[dict[str, Any], _TOOL_CHOICE] | None = None
-    parallel_tool_calls: Annotated[bool | None, LENIENT] = None
-    text: Annotated[TextOptions | None, EMPTY_IS_ABSENT] = None
-    reasoning: Annotated[ReasoningOptions | None, EMPTY_IS_ABSENT] = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    prompt_cache_key: LenientName = None
-    cache_salt: LenientName = None
-    safety_identifier: LenientName = None
+    prompt_cache_key: Name | None = None
+    cache_salt: Name | None = None
+    safety_identifier: Name | None = None
     max_tool_calls: OutputTokens | None = None
 
 
@@ -305,11 +322,11 @@ class RequestBody(Struct):
 class ModelName(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to load or unload."""
 
-    name: str
+    name: RequiredName
 
 
 class ModelSwap(Struct, frozen=True, forbid_unknown_fields=True):
     """The name to change, and the model that it shall mean."""
 
-    name: str
-    to: str
+    name: RequiredName
+    to: RequiredName

@@ -35,6 +35,9 @@ from turnlog.domain.response import Response
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
 
+# No ends of a line in SSE, but some clients split frames at them (T2-23). In JSON, they are in strings only.
+_LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in ("\x85", "\u2028", "\u2029")]
+
 
 class Framer:
     """Render a response's events as the SSE frames of the Responses API. No I/O.
@@ -46,6 +49,7 @@ class Framer:
     def __init__(self) -> None:
         self.closed = False
         self._next_number = 0
+        self._escapes_line_ends = False
 
     def receive(self, event: ResponseEvent, response: Response) -> list[bytes]:
         """Frames that follow from `event`, in order; possibly none.
@@ -57,6 +61,7 @@ class Framer:
         """
         if self.closed:
             return []
+        self._escapes_line_ends = response.created.wire_version > 1
         if isinstance(event, ItemExtended):
             entry = response.output.entries[event.item_id]
             logprobs = event.logprobs or [()] * len(event.deltas)
@@ -140,9 +145,9 @@ class Framer:
         match item:
             case MessageItem(text=text, logprobs=logprobs):
                 part = {**at, "content_index": 0}
-                told = logprob_objects(logprobs)
+                tokens = logprob_objects(logprobs)
                 frames = [
-                    self._frame("response.output_text.done", **part, text=text, logprobs=told),
+                    self._frame("response.output_text.done", **part, text=text, logprobs=tokens),
                     self._frame("response.content_part.done", **part, part=text_part(text, logprobs)),
                 ]
             case ReasoningItem(text=text):
@@ -167,6 +172,9 @@ class Framer:
     def _frame(self, name: str, **fields: Any) -> bytes:
         data = _encode({"type": name, "sequence_number": self._next_number, **fields})
         self._next_number += 1
+        if self._escapes_line_ends:
+            for line_end, escaped in _LINE_ENDS:
+                data = data.replace(line_end, escaped)
         # One line of JSON: nothing a model or a client wrote can begin a line of its own.
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 

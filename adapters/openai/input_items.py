@@ -21,11 +21,11 @@ from turnlog.adapters.openai.forms import (
     ReasoningItem,
     UnknownItem,
 )
-from turnlog.adapters.openai.shown import named, shown
+from turnlog.adapters.openai.shown import logged, named
 from turnlog.adapters.openai.typed import typed
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.inputs import ItemReference, Piece
-from turnlog.domain.messages import Image, Message, Role, ToolCall
+from turnlog.domain.messages import UNSEEN_IMAGE, Image, Message, Role, ToolCall
 from turnlog.domain.tools import custom_arguments, engine_name
 
 log = logging.getLogger("turnlog")
@@ -41,9 +41,6 @@ _ROLES: dict[str | None, Role] = {
 }
 _TEXT_KINDS = ("input_text", "output_text", "summary_text", "reasoning_text", "text", "refusal")
 
-UNSEEN_IMAGE = "[an image that the model cannot see]"
-"""What stands in a tool's output for a picture: bytes are never tokenised as text (D-10)."""
-
 
 def read_items(given: str | list[Any]) -> dict[str, Item]:
     """The items by their place, such as "input[0]"; a string is a user's message.
@@ -53,7 +50,8 @@ def read_items(given: str | list[Any]) -> dict[str, Item]:
     """
     if isinstance(given, str):
         return {"input": MessageItem(role="user", content=given)}
-    return {f"input[{index}]": _read(item, f"input[{index}]") for index, item in enumerate(given)}
+    places = (f"input[{index}]" for index in range(len(given)))
+    return {place: _read(item, place) for place, item in zip(places, given, strict=True)}
 
 
 def _read(given: Any, at: str) -> Item:
@@ -66,7 +64,7 @@ def _read(given: Any, at: str) -> Item:
     if not isinstance(kind, str):
         raise InvalidRequestError(f"{at}.type must be a string", param="input")
     # With null for those absent, a refusal names their place.
-    return typed({"role": None, "id": None} | given | {"type": kind}, _FORMS.get(kind, UnknownItem), at)
+    return typed({"role": None, "id": None, **given, "type": kind}, _FORMS.get(kind, UnknownItem), at)
 
 
 def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
@@ -87,8 +85,8 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
             found.append(message)
         elif isinstance(item, UnknownItem):
             skipped.add(item.type)
-    for kind in shown(skipped):
-        log.info("[responses] input items of type %r are skipped", kind)
+    for kind in logged(skipped):
+        log.info("[responses] skipping input items of type %s", kind)
     return tuple(found)
 
 
@@ -147,10 +145,10 @@ def _content(item: MessageItem, at: str) -> tuple[str, tuple[Image, ...]]:
         place = f"{at}[{index}]"
         if part.type == "input_image":
             if item.role != "user":
-                raise InvalidRequestError(f"{place}: only user messages may have images", param="input")
+                raise InvalidRequestError(f"{place}: only user messages may contain images", param="input")
             images.append(_image(part, place))
         elif images:
-            raise InvalidRequestError(f"{place}: text must stand before images", param="input")
+            raise InvalidRequestError(f"{place}: text must come before images", param="input")
         else:
             texts.append(_text(part, place))
     return "".join(texts), tuple(images)

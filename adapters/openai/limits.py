@@ -1,7 +1,6 @@
 """What a request may cost: the bounds of a body, most of them settings, and the refusals that name them."""
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -18,20 +17,24 @@ from turnlog.adapters.openai.forms import (
     RequestBody,
     Tool,
 )
-from turnlog.adapters.openai.typed import fields, out_of_range
+from turnlog.adapters.openai.typed import bounds, out_of_range
+from turnlog.domain.audit.search import metadata_texts
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.events import IDEMPOTENCY_KEY
 from turnlog.domain.schemas import check_schema
 
 Json = dict[str, Any]
 
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
-_BOUNDS = {"maxLength", "maxItems", "maximum"}
 _SIZES = {
     str: ("characters", "string_above_max_length"),
     list: ("entries", "array_above_max_length"),
     dict: ("pairs", "object_above_max_properties"),
 }
+
+
+IDEMPOTENCY_KEY_CHARACTERS = 255
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
@@ -70,13 +73,12 @@ def check_limits(
     """
     _check_form(body, "", limits)
     for name, key in retry_keys.items():
-        _check_size(key, limits.name_chars, name)
+        most = IDEMPOTENCY_KEY_CHARACTERS if name == IDEMPOTENCY_KEY else limits.name_chars
+        _check_size(key, most, name)
     metadata = body.metadata or {}
     _check_size(metadata, METADATA_PAIRS, "metadata")
-    for key, value in metadata.items():
+    for key, text in metadata_texts(metadata).items():
         _check_size(key, METADATA_KEY_CHARACTERS, "a key of metadata", param="metadata")
-        # Values other than strings were always taken; the retention is one (R-020, R-023).
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         _check_size(text, METADATA_VALUE_CHARACTERS, f"metadata.{key}", param=f"metadata.{key}")
     if isinstance(body.tool_choice, dict) and isinstance(allowed := body.tool_choice.get("tools"), list):
         _check_size(allowed, limits.tools, "tool_choice.tools", param="tool_choice")
@@ -93,34 +95,47 @@ def check_limits(
             _check_schema(tool.parameters, what, limits, param="tools")
 
 
+def check_numbers(place: str, kept: Any) -> None:
+    """Refuse integers that an engine's process could not be sent and other programs could not read back.
+
+    Raises:
+        InvalidRequestError: one has more than 64 bits.
+    """
+    try:
+        msgspec.msgpack.encode(kept)
+    except OverflowError:
+        raise InvalidRequestError(
+            f"{place} has an integer of more than 64 bits in it", param=place, code="integer_out_of_range"
+        ) from None
+
+
+def check_operator_form(form: Struct, limits: RequestLimits) -> None:
+    """Refuse a name in an operator's body that is longer than names are.
+
+    Raises:
+        InvalidRequestError: `param` is the field.
+    """
+    _check_form(form, "", limits)
+
+
 def _check_form(form: Struct, place: str, limits: RequestLimits) -> None:
     """Check the fields of a form against the bounds that stand beside them."""
-    for name, schemas in _bounded(type(form)):
-        value = getattr(form, name)
-        if value is not None:
-            _check_value(value, schemas, f"{place}.{name}".removeprefix("."), limits)
+    for name, schemas in bounds(type(form)):
+        if (value := getattr(form, name)) is not None:
+            for schema in schemas:
+                _check_value(value, schema, f"{place}.{name}".removeprefix("."), limits)
 
 
-@cache
-def _bounded(form: type[Struct]) -> list[tuple[str, list[Json]]]:
-    """The fields that have bounds, with the schemas in which these stand."""
-    bounded = {
-        name: [schema for schema in field.schemas if _BOUNDS & schema.keys()]
-        for name, field in fields(form).items()
-    }
-    return [(name, schemas) for name, schemas in bounded.items() if schemas]
-
-
-def _check_value(value: Any, schemas: Iterable[Json], place: str, limits: RequestLimits) -> None:
-    for schema in schemas:
-        if isinstance(value, str) and "maxLength" in schema:
+def _check_value(value: Any, schema: Json, place: str, limits: RequestLimits) -> None:
+    match value:
+        case str() if "maxLength" in schema:
             _check_size(value, getattr(limits, schema["maxLength"]), place)
-        elif isinstance(value, list) and "maxItems" in schema:
+        case list() if "maxItems" in schema:
             _check_size(value, getattr(limits, schema["maxItems"]), place)
-            entry = schema.get("items", {})
-            for index, each in enumerate(value if _BOUNDS & entry.keys() else ()):
-                _check_value(each, (entry,), f"{place}[{index}]", limits)
-        elif isinstance(value, int) and value > schema.get("maximum", value):
+            if "maxLength" in (entry := schema.get("items", {})):
+                for index, each in enumerate(value):
+                    _check_value(each, entry, f"{place}[{index}]", limits)
+        case int() if value > schema.get("maximum", value):
             raise out_of_range(place, schema)
 
 
@@ -161,7 +176,7 @@ def check_json(body: bytes, limits: RequestLimits) -> None:
         raise _too_many(limits)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > limits.json_depth:
         raise InvalidRequestError(
-            f"The body's JSON is nested more than {limits.json_depth} deep.", code="json_too_deep"
+            f"The body's JSON has more than {limits.json_depth} levels.", code="json_too_deep"
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from turnlog.adapters.openai.forms import ITEMS, REFERENCE, TOOLS, Metadata, ModelName, ModelSwap, RequestBody
-from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.limits import IDEMPOTENCY_KEY_CHARACTERS, RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody
 from turnlog.domain.audit.filters import MAX_LIMIT, Order
 from turnlog.domain.audit.rows import ApiStatus
@@ -21,24 +21,26 @@ Json = dict[str, Any]
 
 REFUSALS = {
     400: "The request breaks a rule; `param` names the field.",
-    401: "There is no such key, or none was sent and one is wanted.",
-    403: "The caller may not do this.",
-    404: "What the request names is not there.",
-    405: "The route has no such method.",
-    408: "The request did not come in time.",
+    401: "The API key is missing or invalid.",
+    403: "The caller is not allowed to do this.",
+    404: "Not found.",
+    405: "Method not allowed.",
+    408: "The request did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is no JSON, or compressed in a way that is not read here.",
+    414: "The request target is too long.",
+    415: "The body is not JSON, or its Content-Encoding is not supported.",
+    422: "The idempotency key was already used with a different body.",
     426: "Not supported.",
-    429: "Too much is asked for at once; try again after `Retry-After`.",
+    429: "Too many requests; retry after `Retry-After`.",
     431: "The headers are too large.",
-    500: "The turn failed, or turnlog did; the log has the details.",
-    503: "Not now; the same request may succeed later.",
-    504: "The engine took too long.",
+    500: "The turn failed, or an internal error occurred; see the log for details.",
+    503: "Temporarily unavailable; retry later.",
+    504: "The engine timed out.",
 }
 
-_TURN = (400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
+_TURN = (400, 401, 403, 404, 408, 413, 414, 415, 429, 431, 500, 503, 504)
 _CHANGE = _TURN[:-1]
-_READ = (400, 401, 403, 404, 408, 429, 431, 500, 503)
+_READ = (400, 401, 403, 404, 408, 414, 429, 431, 500, 503)
 
 _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 
@@ -48,11 +50,12 @@ def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Jso
     forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, ModelName, ModelSwap)
     _, bodies = msgspec.json.schema_components(forms, ref_template=REFERENCE)
     sizes = (
-        f"The body has at most {max_body_bytes} bytes, also when it was compressed (gzip, deflate, zstd), "
+        f"The body has at most {max_body_bytes} bytes, also after decompression (gzip, deflate, zstd), "
         f"{limits.json_depth} levels and about {limits.json_values} values. A JSON schema in it has at most "
         f"{limits.schema_bytes} bytes and {limits.schema_depth} levels."
     )
-    turn = _operation("Run a turn", _STREAMED, body=RequestBody, statuses=_TURN) | {"description": sizes}
+    turn = _operation("Run a turn", _STREAMED, _IDEMPOTENCY_KEY, body=RequestBody, statuses=(*_TURN, 422))
+    turn["description"] = sizes
     return {
         "openapi": "3.1.0",
         "info": {"title": "turnlog", "version": version},
@@ -71,12 +74,12 @@ def _numbered(schema: Any, limits: RequestLimits) -> Any:
         return [_numbered(each, limits) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    numbers = {
-        keyword: getattr(limits, name)
-        for keyword in ("maxLength", "maxItems")
-        if isinstance(name := schema.get(keyword), str)
+    return {
+        key: getattr(limits, each)
+        if key in ("maxLength", "maxItems") and isinstance(each, str)
+        else _numbered(each, limits)
+        for key, each in schema.items()
     }
-    return {key: _numbered(each, limits) for key, each in schema.items()} | numbers
 
 
 # ── operations ────────────────────────────────────────────────────────────────────────────────────
@@ -139,89 +142,98 @@ def _count(name: str, *, least: int = 0, most: int = 10**18 - 1) -> Json:
     return _query(name, type="integer", minimum=least, maximum=most)
 
 
-def _words(name: str, words: Any) -> Json:
-    return _query(name, enum=list(words))
-
-
 _STRING = {"type": "string"}
 _NULLABLE = {"type": ["string", "null"]}
 _ID = _path("response_id")
+_IDEMPOTENCY_KEY: Json = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Requests with the same key run one turn.",
+    "schema": {"type": "string", "maxLength": IDEMPOTENCY_KEY_CHARACTERS},
+}
 
 _CONDITIONS = (
     _query("since"),
     _query("until"),
-    _words("state", (status.value for status in Status)),
-    _words("status", get_args(ApiStatus)),
-    _words("reason", get_args(FailureReason)),
+    _query("state", enum=[status.value for status in Status]),
+    _query("status", enum=list(get_args(ApiStatus))),
+    _query("reason", enum=list(get_args(FailureReason))),
     *map(_query, ("model", "owner", "chain", "replay_of", "tool")),
     _count("min_latency_ms"),
     _count("min_tokens"),
     _query("q", type="string", minLength=1),
-    _query("metadata.KEY") | {"description": "For any KEY of the metadata: its value."},
-    _words("order", get_args(Order)),
+    _query("metadata.KEY") | {"description": "The metadata value of any KEY."},
+    _query("order", enum=list(get_args(Order))),
     _query("after"),
     _count("limit", least=1, most=MAX_LIMIT),
 )
 
 _UPGRADE: Json = {
-    "summary": "Not there: 405; 426 for a WebSocket",
+    "summary": "Not supported: 405, or 426 for a WebSocket",
     "responses": _refused((405, *_READ, 426)),
 }
 _REPLAY = _operation(
-    "Replay a turn that is over",
+    "Replay a finished turn",
     _STREAMED | {"application/json": "Replay"},
     _ID,
     body=ReplayBody,
     optional=True,
     statuses=_TURN,
 )
-_READY = _operation("Whether the server can take turns, and why not", "Ready")
-_READY["responses"]["503"] = {"description": "It cannot.", "content": _content({"application/json": "Ready"})}
-_SERVICE = _operation("What answers here", "Service")
+_READY = _operation("Check whether the server can accept turns", "Ready")
+_READY["responses"]["503"] = {
+    "description": "The server cannot accept turns.",
+    "content": _content({"application/json": "Ready"}),
+}
 
 _PATHS: Json = {
     "/v1/responses/{response_id}": _get(
-        "A response",
+        "Get a response",
         _STREAMED,
         _ID,
         _query("stream", type="boolean"),
         _query("include_obfuscation", type="boolean"),
         _query("starting_after", type="integer", minimum=-1),
     ),
-    "/v1/responses/{response_id}/events": _get("Its stored events", "List", _ID),
+    "/v1/responses/{response_id}/events": _get("List the stored events of a response", "List", _ID),
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
     "/v1/audit/responses": _get("Find responses", "FoundPage", *_CONDITIONS),
-    "/v1/audit/responses/{response_id}": _get("A turn", "AuditTurn", _ID, _words("include", ["prompt_ids"])),
-    "/v1/audit/responses/{response_id}/events": _get(
-        "Its stored events, with the time since the first", "List", _ID
+    "/v1/audit/responses/{response_id}": _get(
+        "Get a turn", "AuditTurn", _ID, _query("include", enum=["prompt_ids"])
     ),
-    "/v1/audit/chains/{response_id}": _get("Its conversation", "Page", _ID),
+    "/v1/audit/responses/{response_id}/events": _get(
+        "List the stored events of a response with their elapsed times", "List", _ID
+    ),
+    "/v1/audit/chains/{response_id}": _get("Get the conversation of a response", "Page", _ID),
     "/v1/audit/compare": _get(
-        "Two turns beside each other", "Comparison", *(_query(side) | {"required": True} for side in "ab")
+        "Compare two turns", "Comparison", *(_query(side) | {"required": True} for side in "ab")
     ),
     "/v1/audit/export": _get(
-        "The events of the log, one a line, and last a position",
+        "Export the events of the log as JSON lines",
         {"application/jsonl": "Text"},
         _count("after", most=2**63 - 1),
         _query("since"),
         _query("until"),
     ),
-    "/v1/models": _get("The served models", "List"),
-    "/v1/models/{name}": _get("A served model", "Model", _path("name")),
+    "/v1/models": _get("List the served models", "List"),
+    "/v1/models/{name}": _get("Get a served model", "Model", _path("name")),
     "/v1/models/load": _change("Load a declared model", ModelName),
-    "/v1/models/unload": _change("Take a model out of memory", ModelName),
-    "/v1/models/swap": _change("Let a name mean another declared model", ModelSwap),
+    "/v1/models/unload": _change("Unload a model", ModelName),
+    "/v1/models/swap": _change("Point a name at another declared model", ModelSwap),
     "/metrics": _get(
-        "The metrics, for Prometheus", {"text/plain": "Text", "application/openmetrics-text": "Text"}
+        "Get the Prometheus metrics", {"text/plain": "Text", "application/openmetrics-text": "Text"}
     ),
-    "/health": _get("Whether the server is alive", "Status"),
-    "/v1/health": _get("The same", "Status"),
+    "/health": _get("Check whether the server is alive", "Status"),
+    "/v1/health": _get("Check whether the server is alive", "Status"),
     "/health/ready": {"get": _READY},
     "/": {
-        "get": _SERVICE,
-        "head": {"summary": "The same", "responses": {"200": {"description": "turnlog"}, **_refused(_READ)}},
+        "get": _operation("Identify the service", "Service"),
+        "head": {
+            "summary": "Identify the service",
+            "responses": {"200": {"description": "turnlog"}, **_refused(_READ)},
+        },
     },
-    "/openapi.json": _get("This document", "Document"),
+    "/openapi.json": _get("Get this document", "Document"),
 }
 
 
@@ -248,7 +260,7 @@ _SCHEMAS: Json = {
     "List": _object(object={"const": "list"}, data=_OBJECTS),
     "Event": {
         "type": "object",
-        "description": "One event of the stream; its data is JSON, and `[DONE]` at the end.",
+        "description": "One event of the stream. Its data is JSON; the last one is `[DONE]`.",
         "properties": {"event": _STRING, "data": _STRING},
         "required": ["data"],
     },

@@ -1,4 +1,4 @@
-"""Replays on the wire: what a request for one says, and what a check answers."""
+"""Replays on the wire: the request body, and the answer to a check."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ class ReplayBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     - kind "rerun": the same input through the model again, a new response;
     - kind "retell": what was streamed, streamed again from the log;
-    - kind "check": a re-run with the same seed on the same model, answered by whether it said the same.
+    - kind "check": a re-run with the same seed on the same model, answered by whether the output is the same.
 
     `set` changes settings of a re-run, such as temperature; `yields` lets live turns go first.
     """
@@ -44,8 +44,8 @@ def verdict_object(verdict: Verdict) -> Json:
     }
 
 
-def _place(said: Token | str | None) -> Json | None:
+def _place(output: Token | str | None) -> Json | None:
     """A token with its text, or a piece of text; None where an answer had ended."""
-    if isinstance(said, Token):
-        return {"token": said.id, "text": said.text}
-    return None if said is None else {"text": said}
+    if isinstance(output, Token):
+        return {"token": output.id, "text": output.text}
+    return None if output is None else {"text": output}

@@ -5,6 +5,7 @@ turn's command. The first failure is the one refused, R-012 … R-019 in their o
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,12 +18,14 @@ from turnlog.adapters.openai.forms import (
     TextFormat,
 )
 from turnlog.adapters.openai.input_items import pieces, read_items
-from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits
+from turnlog.adapters.openai.limits import RequestLimits, check_json, check_limits, check_numbers
 from turnlog.adapters.openai.tools import read_tools
 from turnlog.adapters.openai.typed import in_order, typed
 from turnlog.adapters.retry_keys import RETRY_HEADERS
+from turnlog.domain.characters import has_surrogates, whole_json
+from turnlog.domain.defaults import DEFAULTABLE
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
 from turnlog.domain.inputs import Piece
 from turnlog.domain.messages import Message
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
@@ -45,25 +48,38 @@ def decode_request(
     """
     check_json(body, limits)
     try:
-        # Strict: NaN, Infinity and broken UTF-8 are refused (R-002).
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        given = _decoded(body)
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
     return read_request(given, headers, limits)
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON of a body. Strict: NaN, Infinity and broken UTF-8 are refused (R-002)."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        # Agents cut texts in the midst of a surrogate pair, and send the half again with every turn (T2-10).
+        text = body.decode()
+        if not has_surrogates(text):
+            raise
+        return msgspec.json.decode(whole_json(text))
 
 
 def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:
     """The command that a decoded body asks for; raises as `decode_request` does."""
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
-    # What it takes to stream is any true value (R-021).
-    body = typed(in_order(given, RequestBody) | {"stream": bool(given.get("stream"))}, RequestBody)
+    body = typed(in_order(given, RequestBody), RequestBody)
     metadata = typed(body.metadata or {}, Metadata, "metadata")
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
     tools, tools_by_place = read_tools([*(body.tools or ()), *added])
-    retry_keys = {name: headers[name] for name in RETRY_HEADERS if name in headers}
+    retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
+    kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
+    for place, given_there in kept.items():
+        check_numbers(place, given_there)
     request = TurnRequest(
         model=body.model,
         input=pieces(items),
@@ -75,6 +91,7 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         max_output_tokens=body.max_output_tokens,
         sampling=_sampling(body),
         new_seed=body.seed is None,
+        left_open=frozenset(name for name in DEFAULTABLE if getattr(body, name) is None),
         tools=tools,
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         choice=read_choice(body.tool_choice, tools),
@@ -88,9 +105,15 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         metadata=body.metadata or {},
         retention_s=metadata.retention_seconds,
         retry_keys=retry_keys,
+        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
     _refuse_silence(request)
     return request
+
+
+def _digest(given: Json) -> str:
+    """The same for bodies whose JSON says the same, whatever the order of its keys."""
+    return sha256(msgspec.json.encode(given, order="deterministic")).hexdigest()
 
 
 def _sampling(body: RequestBody) -> Sampling:
@@ -124,6 +147,6 @@ def _refuse_silence(request: TurnRequest) -> None:
 
     if not request.previous_response_id and not any(map(says_something, request.input)):
         raise InvalidRequestError(
-            "The input is empty and there is no previous response to go on from; send some text.",
+            "The input is empty and there is no previous response to continue.",
             param="input",
         )

@@ -25,15 +25,20 @@ _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 
 
 def response_object(response: Response, expires_at: int | None = None) -> Json:
-    """The response as `GET /v1/responses/{id}` shows it, in whatever state it is.
+    """The response as `GET /v1/responses/{id}` shows it, in any state.
 
     Args:
-        expires_at: Unix time in seconds from which it is gone. It moves as the conversation goes on (D-37),
-            so it stands in no frame: those read the same whenever they are streamed.
+        expires_at: Unix time in seconds. It moves as the conversation goes on (D-37), so it is in no frame:
+            a stream read again has the same bytes.
     """
     output = [item_object(item) for item in response.items]
-    shown = _object(response.created, response.ended, api_status(response), output)
-    return shown if expires_at is None else {**shown, "expires_at": expires_at}
+    result = _object(response.created, response.ended, api_status(response), output)
+    details, started = result["incomplete_details"], response.started
+    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
+        details["limit"] = started.output_limit
+    if expires_at is not None:
+        result["expires_at"] = expires_at
+    return result
 
 
 def opening_object(created: ResponseCreated) -> Json:
@@ -77,9 +82,18 @@ def _object(
         "metadata": created.metadata,
         "safety_identifier": created.safety_identifier,
         "prompt_cache_key": created.prompt_cache_key,
+        **_extra_sampling(created),
         # No field of the API: only what was asked for as a replay has it.
         **({"replay_of": created.replay_of} if created.replay_of else {}),
     }
+
+
+def _extra_sampling(created: ResponseCreated) -> Json:
+    """How tokens were drawn beyond what the API knows; fields that are off are left out."""
+    if created.wire_version < 2:
+        return {}
+    off = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    return {name: value for name in off if (value := getattr(created.sampling, name)) != off[name]}
 
 
 def item_object(item: Item, *, listed: bool = True) -> Json:
@@ -125,14 +139,21 @@ def text_part(text: str, logprobs: Iterable[Logprob] = ()) -> Json:
 def logprob_objects(logprobs: Iterable[Logprob]) -> list[Json]:
     """Log probabilities of tokens, each with the likeliest tokens in its place."""
     return [
-        _token(each.token, each.logprob)
-        | {"top_logprobs": [_token(token, logprob) for token, logprob in each.top]}
+        _token(each.token, each.logprob, each.raw)
+        | {
+            "top_logprobs": [
+                _token(token, logprob, raw)
+                for (token, logprob), raw in zip(
+                    each.top, each.top_raw or (b"",) * len(each.top), strict=True
+                )
+            ]
+        }
         for each in logprobs
     ]
 
 
-def _token(token: str, logprob: float) -> Json:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+def _token(token: str, logprob: float, raw: bytes) -> Json:
+    return {"token": token, "logprob": logprob, "bytes": list(raw or token.encode())}
 
 
 def summary_part(text: str) -> Json:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from turnlog.adapters.openai.forms import CustomTool, FunctionTool, HostedTool, NamespaceTool, Tool
-from turnlog.adapters.openai.shown import shown
+from turnlog.adapters.openai.shown import logged
 from turnlog.adapters.openai.typed import typed
 
 log = logging.getLogger("turnlog")
@@ -24,8 +24,8 @@ def read_tools(given: list[Any]) -> tuple[tuple[Json, ...], dict[str, Tool]]:
     """
     by_place: dict[str, Tool] = {}
     echo = tuple(_read(tool, f"tools[{index}]", by_place) for index, tool in enumerate(given))
-    for kind in shown(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
-        log.info("[responses] tools of type %r are not offered to the model", kind)
+    for kind in logged(tool.type for tool in by_place.values() if isinstance(tool, HostedTool)):
+        log.info("[responses] ignoring tools of type %s", kind)
     return echo, by_place
 
 

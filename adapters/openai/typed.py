@@ -1,5 +1,6 @@
 """From decoded JSON to the structs of `forms`, or to a refusal that names the field."""
 
+from collections import ChainMap
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -12,6 +13,7 @@ Json = dict[str, Any]
 Form = TypeVar("Form", bound=Struct)
 
 _LONGEST_REASON = 200
+_BOUNDS = {"maxLength", "maxItems", "maximum"}
 
 
 def typed(given: Any, form: type[Form], at: str = "") -> Form:
@@ -35,7 +37,7 @@ def typed(given: Any, form: type[Form], at: str = "") -> Form:
         if field and field.lenient:
             given = {key: value for key, value in given.items() if key != name}
         elif field and reason.startswith("Expected `int") and _is_whole(given[name]):
-            given = given | {name: int(given[name])}
+            given = {**given, name: int(given[name])}
         else:
             raise _refusal(f"{at}{path}".removeprefix("."), field, reason)
 
@@ -45,20 +47,21 @@ def in_order(given: Json, form: type[Struct]) -> Json:
     chosen: Json = {}
     for name, field in fields(form).items():
         value = given.get(name)
-        if field.empty_is_absent:
-            value = value or None
-        if value is not None or field.required:
+        absent = value is None or any(type(value) is type(each) and value == each for each in field.absent)
+        if not absent:
             chosen[name] = value
+        elif field.required:
+            chosen[name] = None
     return chosen
 
 
 class Field(NamedTuple):
-    """A field of a form; its value keeps one of the JSON schemas. The rest are the marks of `forms`."""
+    """A field of a form: the JSON schemas that bound it, and the marks of `forms`."""
 
-    schemas: list[Json]
     required: bool
+    bounds: list[Json]
     lenient: bool = False
-    empty_is_absent: bool = False
+    absent: tuple[Any, ...] = ()
     instead: str | None = None
 
 
@@ -70,11 +73,16 @@ def fields(form: type[Struct]) -> dict[str, Field]:
     found = {}
     for each in msgspec.structs.fields(form):
         schema = properties[each.name]
-        marks: dict[str, Any] = {}
-        for meta in getattr(hints[each.name], "__metadata__", ()):
-            marks |= meta.extra or {}
-        found[each.name] = Field(schema.get("anyOf", [schema]), each.required, **marks)
+        bounds = [branch for branch in schema.get("anyOf", [schema]) if branch.keys() & _BOUNDS]
+        marks = ChainMap(*(meta.extra or {} for meta in getattr(hints[each.name], "__metadata__", ())))
+        found[each.name] = Field(each.required, bounds, **marks)
     return found
+
+
+@cache
+def bounds(form: type[Struct]) -> list[tuple[str, list[Json]]]:
+    """The fields of a form that have bounds, with the JSON schemas that state them."""
+    return [(name, field.bounds) for name, field in fields(form).items() if field.bounds]
 
 
 def out_of_range(place: str, schema: Json) -> InvalidRequestError:
@@ -98,7 +106,7 @@ def _refusal(place: str, field: Field | None, reason: str) -> InvalidRequestErro
     if field and field.required and param == place and reason.endswith("got `null`"):
         sentence = f"Missing required field: {place}"
         return InvalidRequestError(sentence, param=param, code="missing_field")
-    if field and "minimum" in field.schemas[0]:
-        return out_of_range(place, field.schemas[0])
+    if field and field.bounds and "minimum" in field.bounds[0]:
+        return out_of_range(place, field.bounds[0])
     # It may quote the value.
     return InvalidRequestError(f"{place}: {reason[:_LONGEST_REASON]}", param=param)

@@ -20,6 +20,7 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
+    Constraint,
     Crash,
     Deliver,
     End,
@@ -30,7 +31,6 @@ from turnlog.domain.ports import (
     EngineInfo,
     EngineOutput,
     Exhausted,
-    Guide,
     Prompt,
     ReasoningChunk,
     Submission,
@@ -75,21 +75,21 @@ class _Turn:
     steps: Iterator[Step]
     deliver: Deliver
     cached_tokens: int
-    alone: bool
+    unbatched: bool
     submitted_s: float
     due_s: float = 0.0
     first_token_ms: float | None = None
     cancelled: bool = False
 
-    def say(self, chunk: EngineChunk) -> None:
-        """Deliver some of the answer, if it says anything."""
+    def emit(self, chunk: EngineChunk) -> None:
+        """Deliver a chunk of the answer, unless it is empty."""
         if not chunk.text:
             return
         if self.first_token_ms is None:
             self.first_token_ms = (monotonic() - self.submitted_s) * 1000
-        self.tell(chunk)
+        self.send(chunk)
 
-    def tell(self, output: EngineOutput) -> None:
+    def send(self, output: EngineOutput) -> None:
         """Deliver `output`; what goes wrong in that is logged."""
         try:
             self.deliver(output)
@@ -103,7 +103,7 @@ class _Turn:
         return replace(
             end,
             timing=Timing(first_token_ms=self.first_token_ms),
-            alone=self.alone,
+            unbatched=self.unbatched,
             cache=ScriptedHandle(self.prompt.ids + word_ids(end.text)),
         )
 
@@ -111,7 +111,7 @@ class _Turn:
 class ScriptedEngine:
     """Plays a `Script`. Turns take steps in rounds, one step each, so that none holds up another.
 
-    Sampling, seed and token budget change nothing: a script says what it says.
+    Sampling, seed and token budget change nothing: the output is fixed by the script.
     """
 
     def __init__(self, script: Script) -> None:
@@ -146,11 +146,11 @@ class ScriptedEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """The model is the script: its fingerprint changes with what the script says."""
+        """The model is the script: its fingerprint changes with the script's content."""
         return self._info
 
     def vitals(self) -> Vitals:
-        """What the script claims."""
+        """The `EngineInfo` that the script declares."""
         return Vitals(memory_bytes=self._info.weight_bytes)
 
     def render(
@@ -158,19 +158,19 @@ class ScriptedEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> ScriptedPrompt:
-        """The names of the tools and the conversation, with words as tokens. Thinking changes nothing."""
-        return render(messages, recorded or {}, tools)
+        """The names of the tools and the conversation, with words as tokens. The effort changes nothing."""
+        return replace(render(messages, recorded or {}, tools), effort=effort)
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         """The ids as numbers: they are hashes of words, which nobody can undo."""
         return tuple(map(str, ids))
 
-    def compile(self, guide: Guide) -> Guide:
-        """The guide as it is, if it keeps the limits: a script says what it says."""
-        return checked(guide)
+    def compile(self, constraint: Constraint) -> Constraint:
+        """The constraint unchanged, if it is within the limits: the script ignores it."""
+        return checked(constraint)
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
         """Play the entry that fits the prompt. `deliver` is called on the engine's thread.
@@ -192,7 +192,7 @@ class ScriptedEngine:
                 return
             assert submission.turn_id not in self._turns, "a turn is submitted once"
             for other in self._turns.values():
-                other.alone = False
+                other.unbatched = False
             self._turns[submission.turn_id] = _Turn(
                 id=submission.turn_id,
                 prompt=prompt,
@@ -200,7 +200,7 @@ class ScriptedEngine:
                 steps=iter(script.steps),
                 deliver=deliver,
                 cached_tokens=cached_tokens,
-                alone=not self._turns,
+                unbatched=not self._turns,
                 submitted_s=monotonic(),
             )
             self._changed.notify()
@@ -230,7 +230,7 @@ class ScriptedEngine:
         return tokens.common_prefix(_own(handle).ids, prompt.ids)
 
     def size_bytes(self, handle: CacheHandle) -> int:
-        """What the script says a token takes, else four bytes."""
+        """The script's own bytes per token, else four."""
         return (self._info.kv_bytes_per_token or 4) * len(_own(handle).ids)
 
     def drop(self, handle: CacheHandle) -> None:
@@ -252,7 +252,7 @@ class ScriptedEngine:
         lone = tokens.digest(turns[0].prompt.ids) if len(turns) == 1 else None
         self.crashed.set_result(Crash(reason, lone_prompt=lone))
         for turn in turns:
-            turn.tell(self._crash)
+            turn.send(self._crash)
 
     def close(self) -> None:
         """Cancel all turns and wait until their ends are delivered."""
@@ -277,7 +277,7 @@ class ScriptedEngine:
             while True:
                 while self._pings:
                     answer = self._pings.pop()
-                    # Whoever asked may have given up meanwhile.
+                    # The caller may have given up meanwhile.
                     if answer.set_running_or_notify_cancel():
                         answer.set_result(None)
                 now_s = monotonic()
@@ -296,9 +296,9 @@ class ScriptedEngine:
             case None:
                 self._finish(turn, Exhausted())
             case Step(text=str(text)):
-                turn.say(TextChunk(text))
+                turn.emit(TextChunk(text))
             case Step(reasoning=str(text)):
-                turn.say(ReasoningChunk(text))
+                turn.emit(ReasoningChunk(text))
             case Step(sleep_ms=int() | float() as sleep_ms):
                 turn.due_s = monotonic() + sleep_ms / 1000
             case Step(raise_=str(message)):
@@ -311,11 +311,11 @@ class ScriptedEngine:
                 self._finish(turn, turn.end(ending))
 
     def _finish(self, turn: _Turn, final: EngineFinal) -> None:
-        # Before the end is told: whoever hears it may start the next turn, which then runs alone.
+        # Before the end is delivered: its receiver may start the next turn, which then runs unbatched.
         with self._changed:
             if self._turns.pop(turn.id, None) is None:
                 return  # it ended with a crash
-        turn.tell(final)
+        turn.send(final)
 
 
 def _own(handle: CacheHandle) -> ScriptedHandle:

@@ -28,7 +28,7 @@ TOKENIZER_FINGERPRINT: Final = sha256(b"whitespace-split words, crc32, 31 bits")
 class ScriptedPrompt(Prompt, frozen=True):
     """A prompt, and the last user or tool text in it: that is what the entries of a script match."""
 
-    last_text: str
+    last_text: str = ""
 
 
 def word_ids(text: str) -> TokenIds:
@@ -51,4 +51,4 @@ def render(
         if message.role in ("user", "tool"):
             last_text = message.content
     ids.append(_MARKERS["assistant"])
-    return ScriptedPrompt(tuple(ids), last_text)
+    return ScriptedPrompt(tuple(ids), last_text=last_text)

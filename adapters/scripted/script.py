@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError
 from turnlog.domain.ports import End, EngineCall, FinishReason
 
@@ -28,7 +29,7 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     status: str = "ok"
 
     def engine_call(self) -> EngineCall:
-        """The call as the engine tells it, its arguments as text."""
+        """The call as the engine reports it, its arguments as text."""
         arguments = self.arguments
         if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
@@ -98,7 +99,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole file. `concurrency` is how many turns run at once, `context_window` counts tokens.
 
     `load_ms` is how long the model takes to load, `load_error` why it fails to; `weight_bytes` and
-    `kv_bytes_per_token` are what it claims of the memory (`EngineInfo`).
+    `kv_bytes_per_token` are the memory it declares (`EngineInfo`); `defaults` are its own.
     """
 
     turns: tuple[ScriptedTurn, ...]
@@ -108,6 +109,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     load_error: str | None = None
     weight_bytes: _Count = 0
     kv_bytes_per_token: _Count = 0
+    defaults: ModelDefaults = ModelDefaults()
 
     def turn_for(self, text: str) -> ScriptedTurn:
         """The first turn that fits `text`; when none does, one that fails and names the text."""
@@ -118,13 +120,13 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 in hex of what the script says, whatever way it is written."""
-        said = {
+        """SHA-256 in hex of the script's content, independent of its formatting."""
+        content = {
             "turns": self.turns,
             "concurrency": self.concurrency,
             "context_window": self.context_window,
         }
-        return sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+        return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
 def read_script(path: Path) -> Script:
@@ -136,7 +138,7 @@ def read_script(path: Path) -> Script:
     try:
         written = path.read_bytes()
     except OSError as error:
-        raise EngineError(f"{path}: this script cannot be read: {error.strerror}") from error
+        raise EngineError(f"{path}: the script cannot be read: {error.strerror}") from error
     return parse_script(written, str(path))
 
 

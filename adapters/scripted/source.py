@@ -5,6 +5,7 @@ from pathlib import Path
 
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import read_script
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError
 
 
@@ -17,7 +18,9 @@ class ScriptedSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
-        self._weight_bytes = read_script(path).weight_bytes
+        script = read_script(path)
+        self._weight_bytes = script.weight_bytes
+        self._defaults = script.defaults
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ScriptedSource) and other._path == self._path
@@ -29,6 +32,11 @@ class ScriptedSource:
     def weight_bytes(self) -> int:
         """What the script claimed when it was declared."""
         return self._weight_bytes
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """The script's content when it was declared."""
+        return self._defaults
 
     def load(self) -> ScriptedEngine:
         """Take as long as the script says by now, and fail if it says so."""

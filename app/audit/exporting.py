@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from turnlog.domain.ports import LogPass
+from turnlog.domain.ports import LogExport
 
 Answer = TypeVar("Answer")
 
@@ -20,7 +20,7 @@ class Export:
         begin: begins the pass; it may block.
     """
 
-    def __init__(self, begin: Callable[[], LogPass]) -> None:
+    def __init__(self, begin: Callable[[], LogExport]) -> None:
         self._begin = begin
         self._chunks: Iterator[bytes] = iter(())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")

@@ -28,7 +28,7 @@ def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter
     for name, text in given:
         key = name.removeprefix(_METADATA)
         if name in conditions or (key != name and key in metadata):
-            raise InvalidRequestError(f"{name} is given twice; it can have one value.", param=name)
+            raise InvalidRequestError(f"{name} may be given only once.", param=name)
         if key not in ("", name):
             metadata[key] = text
         elif name in _WORDS:
@@ -39,7 +39,7 @@ def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter
             conditions[name] = read_time(name, text, now_ms=now_ms)
         else:
             raise InvalidRequestError(
-                f"There is no parameter '{name[:64]}' here. Known are {', '.join(NAMES)}.", param=name[:64]
+                f"Unknown parameter '{name[:64]}'. Valid parameters: {', '.join(NAMES)}.", param=name[:64]
             )
     return AuditFilter(
         **{_TIMES.get(name, name): value for name, value in conditions.items()}, metadata=metadata
@@ -48,5 +48,5 @@ def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter
 
 def _number(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidRequestError(f"{name} must be a whole number.", param=name)
+        raise InvalidRequestError(f"{name} must be an integer.", param=name)
     return int(text)

@@ -128,8 +128,8 @@ class Audit:
         for turn in turns:
             if turn.content == "withheld":
                 raise ForbiddenError(
-                    f"A comparison shows what was said, and '{turn.row.response_id}' neither failed nor "
-                    "replays a turn that did: it takes the role auditor."
+                    f"Comparing '{turn.row.response_id}' requires the role auditor: it neither failed nor "
+                    "replays a failed turn."
                 )
         left, right = turns
         return await asyncio.to_thread(compare, left.response, right.response, (left.seen, right.seen))

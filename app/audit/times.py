@@ -23,11 +23,13 @@ def read_time(name: str, text: str, *, now_ms: int) -> int:
         return now_ms - int(ago[1]) * _UNIT_MS[ago[2]]
     if _NUMBER.fullmatch(text):
         if float(text) >= _YEAR_10000_S:
-            raise InvalidRequestError(f"{name} is {text}: too late for Unix seconds.", param=name)
+            raise InvalidRequestError(f"{name} is {text}: out of range for Unix seconds.", param=name)
         return round(float(text) * 1000)
     try:
         # In a query string an offset's plus sign becomes a space unless it was escaped.
         at = datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text)
     except ValueError:
-        raise InvalidRequestError(f"{name} is no time; write one {EXAMPLES}.", param=name) from None
+        raise InvalidRequestError(
+            f"{name} is not a valid time. Expected a time {EXAMPLES}.", param=name
+        ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -4,9 +4,13 @@ A command's module is loaded when the command is called: the help, and `ls` and 
 a server is made of.
 """
 
+import os
 from importlib import import_module
 
 import click
+
+from turnlog.adapters.private import close_to_others
+from turnlog.app.settings import default_database
 
 
 class NamedCommand(click.Command):
@@ -42,10 +46,10 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="turnlog")
 def main() -> None:
-    """The OpenAI Responses API from local MLX models, with every turn kept as a log of events.
-
-    Each option can be set by an environment variable too: --port is TURNLOG_PORT.
-    """
+    """Serve the OpenAI Responses API from local MLX models and keep every turn in an event log."""
+    # Whatever a command makes, and the programs it starts, is for its owner only.
+    os.umask(0o077)
+    close_to_others(default_database().parent)
 
 
 _COMMANDS = {
@@ -55,20 +59,20 @@ _COMMANDS = {
         "models",
         "List, load, unload and swap the models of the running server.",
     ),
-    "keys": ("keys", "keys", "The API keys of a log."),
+    "keys": ("keys", "keys", "Add, list and revoke API keys."),
     "ls": (
         "ls",
         "list_responses",
-        "List responses that meet every condition, the newest first.",
+        "List responses, newest first.",
     ),
-    "log": ("log", "show_log", "Show what happened in one turn."),
-    "chain": ("chain", "show_chain", "Show a conversation, from any of its responses."),
-    "compare": ("compare", "compare_turns", "Lay two turns beside each other."),
-    "replay": ("replay", "replay_command", "Replay a turn that is over."),
-    "export": ("transfer", "export_log", "Write the log to a file."),
-    "import": ("transfer", "import_log", "Bring an export into an empty log."),
-    "vacuum": ("upkeep", "vacuum_store", "Give back the space of expired responses."),
-    "reindex": ("upkeep", "reindex_store", "Make the tables behind ls and chain anew."),
+    "log": ("log", "show_log", "Show the events of one turn."),
+    "chain": ("chain", "show_chain", "Show the conversation of a response."),
+    "compare": ("compare", "compare_turns", "Compare two turns."),
+    "replay": ("replay", "replay_command", "Replay a finished turn."),
+    "export": ("transfer", "export_log", "Export the log to a file."),
+    "import": ("transfer", "import_log", "Import an export into an empty log."),
+    "vacuum": ("upkeep", "vacuum_store", "Reclaim the space of expired responses."),
+    "reindex": ("upkeep", "reindex_store", "Rebuild the search index and read model."),
 }
 
 for name, (module, attribute, short_help) in _COMMANDS.items():

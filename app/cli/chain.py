@@ -19,12 +19,12 @@ _MARKS: dict[Kind, str] = {
     "start": "●",
     "continuation": "●",
     "fork": "├ fork",
-    "attempt": "├ failed try",
+    "attempt": "├ failed attempt",
     "replay": "├ replay",
 }
 _NAMES: dict[Kind, tuple[str, str]] = {
     "fork": ("fork", "forks"),
-    "attempt": ("failed try", "failed tries"),
+    "attempt": ("failed attempt", "failed attempts"),
     "replay": ("replay", "replays"),
 }
 _SHORT = 200
@@ -33,13 +33,13 @@ _SHORT = 200
 @click.command("chain")
 @click.argument("response_id")
 @db_option
-@click.option("--full", is_flag=True, help="Show every text whole.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, in the order to read them.")
+@click.option("--full", is_flag=True, help="Do not shorten texts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, in reading order.")
 def show_chain(response_id: str, db: str | None, *, full: bool, as_json: bool) -> None:
-    """Show a conversation, from any of its responses.
+    """Show the conversation of a response.
 
-    What branches off (forks, failed tries, replays) is set in after the response it branches from.
-    RESPONSE_ID may be the beginning of an id that no other has.
+    Branches (forks, failed attempts, replays) are indented below the response they branch from.
+    RESPONSE_ID may be a unique prefix of an id.
     """
     with opened(db) as log:
         whole_id = log.whole_id(response_id)
@@ -53,7 +53,7 @@ def show_chain(response_id: str, db: str | None, *, full: bool, as_json: bool) -
         for text in _told(line, now_ms, asked_for=whole_id, full=full):
             out.print(text)
     if conversation.cut:
-        err.print("The conversation is longer; the rest is not shown.")
+        err.print("Output truncated: the conversation is longer.")
 
 
 def _counted(conversation: Conversation) -> str:
@@ -61,7 +61,7 @@ def _counted(conversation: Conversation) -> str:
     count = kinds["start"] + kinds["continuation"]
     turns = f"{count} turn{'s' * (count != 1)}"
     aside = [f"{kinds[kind]} {names[kinds[kind] != 1]}" for kind, names in _NAMES.items() if kind in kinds]
-    return f"a conversation of {', '.join([turns, *aside])}"
+    return f"conversation of {', '.join([turns, *aside])}"
 
 
 def _told(line: Line, now_ms: int, *, asked_for: str, full: bool) -> Iterator[Text]:
@@ -76,7 +76,7 @@ def _told(line: Line, now_ms: int, *, asked_for: str, full: bool) -> Iterator[Te
         status_text(row),
     )
     if line.content == "expired":
-        yield Text(" " * (depth + 4) + "what was said is removed: it has expired", style="dim")
+        yield Text(" " * (depth + 4) + "content removed: the response has expired", style="dim")
     elif line.exchange:
         for said, style in ((line.exchange.asked, "bold"), (line.exchange.answered, "")):
             text = said if full else shortened(said, _SHORT)

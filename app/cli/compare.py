@@ -14,8 +14,8 @@ from turnlog.app.cli.printing import duration, plain_table, printable, shortened
 from turnlog.domain.audit.compare import Comparison, Ended, TextDifference
 from turnlog.domain.owners import LOCAL
 
-_SAME = {True: ("the same", "green"), False: ("different", "yellow"), None: ("not known", "dim")}
-_NEVER_THE_SAME = ("first token", "took")
+_SAME = {True: ("same", "green"), False: ("different", "yellow"), None: ("unknown", "dim")}
+_NEVER_THE_SAME = ("first token", "duration")
 _WIDTH = 50
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -24,12 +24,12 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @click.argument("a")
 @click.argument("b")
 @db_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare_turns(a: str, b: str, db: str | None, *, as_json: bool) -> None:
-    """Lay two turns beside each other.
+    """Compare two turns.
 
-    Such as a failed one and its replay. Tells whether the model read the same, which parameters differ, where
-    the answers part, and how both ended. A and B may be the beginnings of ids.
+    For example a failed one and its replay. Shows whether the prompts match, which parameters differ, where the answers diverge, and both outcomes.
+    A and B may be unique prefixes of ids.
     """
     with opened(db) as log:
         comparison = log.ask(log.audit.compare(log.whole_id(a), log.whole_id(b), LOCAL))
@@ -55,11 +55,11 @@ def _side_by_side(found: Comparison) -> Table:
 
 def _facts(found: Comparison) -> Iterator[tuple[str, str, str]]:
     a, b = found.ended.a, found.ended.b
-    yield "ended", _ending(a), _ending(b)
-    yield "tokens read", _count(a, "input_tokens"), _count(b, "input_tokens")
-    yield "tokens written", _count(a, "output_tokens"), _count(b, "output_tokens")
+    yield "outcome", _ending(a), _ending(b)
+    yield "input tokens", _count(a, "input_tokens"), _count(b, "input_tokens")
+    yield "output tokens", _count(a, "output_tokens"), _count(b, "output_tokens")
     yield "first token", duration(a.first_token_ms), duration(b.first_token_ms)
-    yield "took", duration(a.duration_ms), duration(b.duration_ms)
+    yield "duration", duration(a.duration_ms), duration(b.duration_ms)
     for name, pair in found.parameters.items():
         left, right = (shortened(printable(str(value)), _WIDTH) for value in (pair.a, pair.b))
         yield name, left, right
@@ -85,7 +85,7 @@ def _differences(found: Comparison) -> Iterator[Text]:
         yield _verdict("token ids", None)
     else:
         ids = found.tokens.ids
-        place = f"from token {found.tokens.first_difference} on: {ids.a} and {ids.b}" if ids else ""
+        place = f"from token {found.tokens.first_difference}: {ids.a} and {ids.b}" if ids else ""
         yield _verdict("token ids", found.tokens.same, place)
     for line in found.text.diff:
         yield Text(printable(line), style=_DIFF_STYLES.get(line[:1], ""))
@@ -97,4 +97,4 @@ def _verdict(what: str, same: bool | None, more: str = "") -> Text:  # noqa: FBT
 
 
 def _place(text: TextDifference) -> str:
-    return "" if text.same else f"from character {text.first_difference} on"
+    return "" if text.same else f"from character {text.first_difference}"

@@ -15,7 +15,7 @@ from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import ResponsesError
 
 EXIT_REFUSED = 2
-"""Something about the call or its surroundings is wrong, and the one line on stderr says what."""
+"""Something about the call or its dependencies is wrong, and the one line on stderr says what."""
 
 # In a file or a pipe there is room; a table is cut to the width of a terminal only.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160

@@ -30,7 +30,7 @@ def replay_failed(server: Server, options: Json) -> bool:
     done = list(track(_replay_all(server, wanted, body), "replaying", len(wanted), console=err))
     if not options["as_json"]:
         well = sum(one.went_well for one in done)
-        out.print(f"{len(done)} replayed: {well} ended well, {len(done) - well} did not")
+        out.print(f"{len(done)} replayed: {well} succeeded, {len(done) - well} failed")
     for one in done:
         _tell(one, as_json=options["as_json"])
     return all(one.went_well for one in done)
@@ -86,7 +86,7 @@ def _list(rows: Sequence[Json], *, as_json: bool) -> None:
         return
     for row in rows:
         out.print(f"{row['id']}  {row['model']}  {row['reason']}")
-    out.print(f"{len(rows)} failed and not brought back")
+    out.print(f"{len(rows)} failed turns not yet retried")
 
 
 def _tell(one: Replayed, *, as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """`turnlog keys`: who may use the server, and what for. The one way to make a key."""
 
-import os
 import time
 from datetime import UTC, datetime
 
@@ -10,17 +9,17 @@ from rich.table import Table
 
 from turnlog.adapters.keys import Key, KeyFile
 from turnlog.app.cli.console import err, out, print_json, refusing
-from turnlog.app.cli.options import db_option, json_option
+from turnlog.app.cli.options import db_option, json_option, settings
 from turnlog.app.cli.printing import ago, plain_table
 from turnlog.app.server.bootstrap import key_file
-from turnlog.app.settings import SettingsError, load_settings
+from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import NotFoundError
 from turnlog.domain.owners import Role
 
 
 @click.group()
 def keys() -> None:
-    """The API keys of a log. A running server follows every change at its next request."""
+    """Add, list and revoke API keys. A running server applies changes at its next request."""
 
 
 @keys.command("add")
@@ -30,16 +29,16 @@ def keys() -> None:
     type=click.Choice([role.value for role in Role]),
     default=Role.CLIENT.value,
     show_default=True,
-    help="client: its owner's responses; auditor: reads everybody's; operator: failed turns, models.",
+    help="client: its owner's responses; auditor: reads all responses; operator: failed turns, models.",
 )
 @db_option
 def add_key(owner: str, role: str, db: str | None) -> None:
-    """Make a key for OWNER and print it, once. An owner may have many; they all see the same responses."""
+    """Create a key for OWNER and print it once. All keys of an owner see the same responses."""
     with refusing():
         file = _file(db)
         first = not file.read()
         key, text = file.add(owner, Role(role), now_s=int(time.time()))
-    err.print(f"{key.id} lets {key.owner} in as {key.role}. It is shown this once:")
+    err.print(f"{key.id} for {key.owner} ({key.role}). The key is shown only once:")
     click.echo(text)
     if first:
         err.print(_FIRST)
@@ -49,7 +48,7 @@ def add_key(owner: str, role: str, db: str | None) -> None:
 @db_option
 @json_option
 def list_keys(db: str | None, *, as_json: bool) -> None:
-    """List the keys: whose they are and what they are for, not the keys themselves."""
+    """List the keys with their owners and roles, not the keys themselves."""
     with refusing():
         kept = _file(db).read()
     if as_json:
@@ -66,29 +65,29 @@ def list_keys(db: str | None, *, as_json: bool) -> None:
 @click.argument("key_id")
 @db_option
 def revoke_key(key_id: str, db: str | None) -> None:
-    """Let nobody in with that key any more; what it is reading now is cut off."""
+    """Revoke a key. Its open connections are closed."""
     with refusing():
         file = _file(db)
         owned = [key.id for key in file.read() or () if key.owner == key_id]
         if owned:
-            raise NotFoundError(f"'{key_id}' is an owner with the keys {', '.join(owned)}; revoke them by id")
+            raise NotFoundError(
+                f"'{key_id}' is an owner, not a key id. Keys of this owner: {', '.join(owned)}"
+            )
         key, left = file.revoke(key_id)
-    out.print(f"{key.id} of {key.owner} ({key.role}) is revoked")
+    out.print(f"Revoked {key.id} of {key.owner} ({key.role})")
     if not left:
         err.print(_NONE_LEFT)
         err.print(
-            f"To serve yourself alone again, without keys: stop the server and remove {file.path}",
+            f"To serve without keys again, stop the server and remove {file.path}",
         )
 
 
 _FIRST = (
-    "From now on every request needs a key, also on this machine. "
-    "What was made before belongs to the owner 'local'."
+    "Every request now needs a key, including requests from this machine. "
+    "Existing responses belong to the owner 'local'."
 )
-_NO_KEYS = (
-    "There are no keys: the server listens on this machine only, and whoever asks is the owner 'local'."
-)
-_NONE_LEFT = "No key is left: the server lets nobody in until there is one."
+_NO_KEYS = "No keys: the server listens on this machine only, and every request belongs to the owner 'local'."
+_NONE_LEFT = "No keys left: the server rejects every request until you add one."
 
 
 def _file(db: str | None) -> KeyFile:
@@ -97,15 +96,15 @@ def _file(db: str | None) -> KeyFile:
     Raises:
         SettingsError: the log is in memory.
     """
-    file = key_file(load_settings(os.environ, {"db": db}))
+    file = key_file(settings(db=db))
     if file is None:
-        raise SettingsError("a log in memory has no keys: it is served on this machine only")
+        raise SettingsError("An in-memory log has no keys: it is served on this machine only.")
     return file
 
 
 def _table(kept: tuple[Key, ...]) -> Table:
     table = plain_table()
-    for title in ("key", "owner", "role", "made"):
+    for title in ("key", "owner", "role", "created"):
         table.add_column(title, no_wrap=True)
     now = datetime.now(UTC)
     for key in kept:

@@ -22,13 +22,15 @@ from turnlog.domain.owners import LOCAL
 @click.command("log")
 @click.argument("response_id")
 @db_option
-@click.option("--seen", is_flag=True, help="Also show the messages that the model read.")
-@click.option("--json", "as_json", is_flag=True, help="The stored events alone, one JSON object a line.")
+@click.option("--seen", is_flag=True, help="Also show the messages in the prompt.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print only the stored events, one JSON object per line."
+)
 def show_log(response_id: str, db: str | None, *, seen: bool, as_json: bool) -> None:
-    """Show what happened in one turn.
+    """Show the events of one turn.
 
-    How it went, when each state was reached and, if it failed, why and what to do. RESPONSE_ID may be the
-    beginning of an id that no other has. Times are since the turn was accepted.
+    For a failed turn, also the cause and a suggested action. RESPONSE_ID may be a unique prefix of an id.
+    Times are relative to when the turn was accepted.
     """
     with opened(db) as log:
         turn = log.ask(log.audit.turn(log.whole_id(response_id), LOCAL))
@@ -53,26 +55,26 @@ def heading(turn: TurnView, now_ms: int) -> Iterator[Text]:
     row = turn.row
     yield Text.assemble((row.response_id, "bold"), "  ", status_text(row))
     at = datetime.fromtimestamp(row.created_ms / 1000, UTC)
-    made = f"{at:%Y-%m-%d %H:%M:%S} UTC, {ago((now_ms - row.created_ms) / 1000)}"
-    yield Text(f"model {row.model}, owner {row.owner}, made {made}")
+    created = f"{at:%Y-%m-%d %H:%M:%S} UTC, {ago((now_ms - row.created_ms) / 1000)}"
+    yield Text(f"model {row.model}, owner {row.owner}, created {created}")
     if row.usage:
-        cached = f" ({row.usage.cached_tokens} of them cached)" if row.usage.cached_tokens else ""
+        cached = f" ({row.usage.cached_tokens} cached)" if row.usage.cached_tokens else ""
         started = turn.response.started
         # A turn that failed may have no usage; that it was given a prompt is known all the same.
         read = row.usage.input_tokens or (started.prompt.tokens if started else 0)
         yield Text(
-            f"{read} tokens read{cached}, {row.usage.output_tokens} written, "
-            f"{duration(row.latency_ms)} in all"
+            f"{read} input tokens{cached}, {row.usage.output_tokens} output tokens, "
+            f"{duration(row.latency_ms)} in total"
         )
     else:
-        yield Text("It has not ended yet; this is what is stored of it so far.", style="yellow")
+        yield Text("Still running. These are the events stored so far.", style="yellow")
     if row.previous_response_id:
         yield Text(f"continues {row.previous_response_id}")
     if row.replay_of:
         yield Text(f"replays {row.replay_of}")
     yield from _related("replayed by", turn.replays)
     for number, each in enumerate(turn.attempts, start=1):
-        yield from _related(f"try {number} of {len(turn.attempts)} at this request:", [each])
+        yield from _related(f"attempt {number} of {len(turn.attempts)}:", [each])
     yield from _expiry(row, now_ms)
 
 
@@ -83,11 +85,9 @@ def _related(what: str, rows: Sequence[RowView]) -> Iterator[Text]:
 
 def _expiry(row: AuditRow, now_ms: int) -> Iterator[Text]:
     if row.expired:
-        yield Text("It has expired: what was said is removed, what happened is left.", style="yellow")
+        yield Text("Expired: its content has been removed, its metadata is kept.", style="yellow")
     elif row.expires_at * 1000 <= now_ms:
-        yield Text(
-            "It has expired: clients do not find it, and its content goes at the next sweep.", style="yellow"
-        )
+        yield Text("Expired: hidden from clients. The next sweep removes its content.", style="yellow")
 
 
 def failure_lines(turn: TurnView) -> Iterator[Text]:
@@ -98,22 +98,25 @@ def failure_lines(turn: TurnView) -> Iterator[Text]:
     yield Text()
     yield Text.assemble(("Why it failed: ", "bold red"), failed.happened)
     if failed.message:
-        yield Text.assemble(("What was said: ", "bold"), printable(failed.message))
-    yield Text.assemble(("What to do:    ", "bold"), failed.advice)
+        yield Text.assemble(("Engine error: ", "bold"), printable(failed.message))
+    yield Text.assemble(("Suggested action: ", "bold"), failed.advice)
 
 
 def seen_lines(turn: TurnView) -> Iterator[Text]:
     """The messages that the model read."""
     if turn.seen is None:
-        yield Text("What the model saw is gone.", style="yellow")
+        yield Text("The prompt is no longer available.", style="yellow")
         return
     if turn.seen.missing:
         yield Text(
-            f"The conversation goes back to {turn.seen.missing}, which is gone with what was before it.",
+            f"Earlier messages are missing: {turn.seen.missing} is gone, with everything before it.",
             style="yellow",
         )
     if turn.seen.left_out:
-        yield Text(f"The oldest {turn.seen.left_out} messages were left out to make room.", style="yellow")
+        yield Text(
+            f"The oldest {turn.seen.left_out} messages were truncated to fit the context window.",
+            style="yellow",
+        )
     for message in turn.seen.messages:
         yield Text(message.role, style="bold cyan")
         yield Text(indented(printable(_message_text(message)), 2))

@@ -44,13 +44,12 @@ class OpenedLog:
         found = self._reader.ids_beginning(prefix, limit=_MOST_NAMED + 1).result()
         if not found:
             raise NotFoundError(
-                f"No response in '{self._path}' has an id that begins with '{prefix}'; "
-                "'turnlog ls' lists them."
+                f"No response id in '{self._path}' begins with '{prefix}'. List responses with 'turnlog ls'."
             )
         if len(found) > 1 and found[0] != prefix:
             more = " …" if len(found) > _MOST_NAMED else ""
             raise InvalidRequestError(
-                f"'{prefix}' begins several ids: {', '.join(found[:_MOST_NAMED])}{more}. Give more of it."
+                f"'{prefix}' is ambiguous: {', '.join(found[:_MOST_NAMED])}{more}. Type more of the id."
             )
         return found[0]
 
@@ -66,7 +65,7 @@ def opened(db: str | None) -> Iterator[OpenedLog]:
         path = database(db)
         if not path.is_file():
             raise StorageError(
-                f"There is no event store at '{path}'. Name another log by --db, or make one by "
+                f"No event store at '{path}'. Choose another log with --db, or create one with "
                 "'turnlog serve'."
             )
         with closing(open_reader(path)) as reader:
@@ -81,4 +80,4 @@ def with_the_server_stopped(path: Path) -> Iterator[None]:
     except StorageError as error:
         if holder(path) is None:
             raise
-        raise StorageError(f"{error} Stop it, then try again.") from error
+        raise StorageError(f"{error} Stop the server and try again.") from error

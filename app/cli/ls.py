@@ -33,29 +33,33 @@ NARROW_COLUMNS = 100
     "--status",
     metavar="S",
     type=click.Choice([*_STATUSES, *(word for word in _REASONS if word not in _STATUSES)]),
-    help="Any of: a state (persisted, failed …), an outcome (completed …), a reason of failure (error …).",
+    help="A state (persisted, failed …), an outcome (completed …) or a failure reason (error …).",
 )
-@click.option("--state", type=click.Choice(_STATES), help="The state in the life of a response.")
-@click.option("--reason", type=click.Choice(_REASONS), help="Why the turn failed.")
-@click.option("--since", metavar="TIME", help=f"Made then or later: {EXAMPLES}.")
-@click.option("--until", metavar="TIME", help="Made before then.")
-@click.option("--model", metavar="NAME", help="Of this model.")
-@click.option("--owner", metavar="NAME", help="Of this owner.")
-@click.option("--chain", metavar="ID", help="Of the conversation that this response is part of.")
+@click.option("--state", type=click.Choice(_STATES), help="Lifecycle state.")
+@click.option("--reason", type=click.Choice(_REASONS), help="Failure reason.")
+@click.option("--since", metavar="TIME", help=f"Created at or after TIME, {EXAMPLES}.")
+@click.option("--until", metavar="TIME", help="Created before TIME.")
+@click.option("--model", metavar="NAME", help="Of this model only.")
+@click.option("--owner", metavar="NAME", help="Of this owner only.")
+@click.option("--chain", metavar="ID", help="In the same conversation as this response.")
 @click.option("--replay-of", metavar="ID", help="Replays of this response.")
-@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="With this in its metadata; repeatable.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="With this metadata; repeatable.")
 @click.option("--tool", metavar="NAME", help="That called this tool.")
-@click.option("--min-latency-ms", metavar="N", help="That took so long at least.")
-@click.option("--min-tokens", metavar="N", help="With so many tokens at least, read and written.")
-@click.option("-q", "--q", metavar="TEXT", help="With this text in what was asked or answered.")
+@click.option("--min-latency-ms", metavar="N", help="That took at least N ms.")
+@click.option("--min-tokens", metavar="N", help="With at least N tokens, input and output.")
+@click.option("-q", "--q", metavar="TEXT", help="With this text in the input or the answer.")
 @click.option(
-    "--order", type=click.Choice(["desc", "asc"]), help="Newest first (desc, the default), or last."
+    "--order", type=click.Choice(["desc", "asc"]), help="desc: newest first (default); asc: oldest first."
 )
-@click.option("--after", metavar="ID", help="Go on after this response, the last of the page before.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@click.option("--after", metavar="ID", help="Continue after this response, the last of the previous page.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of responses."
+)
 @json_option
 def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
-    """List responses that meet every condition, the newest first.
+    """List responses, newest first.
+
+    Only those that match all conditions.
 
     \b
     turnlog ls --status failed --model qwen --since 2h
@@ -72,18 +76,18 @@ def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
     if page.rows:
         out.print(response_table(page.rows, now_ms, narrow=out.width < NARROW_COLUMNS))
     elif not page.has_more:
-        err.print("No response meets the conditions.")
+        err.print("No matching responses.")
     if page.scan and page.scan.cut:
         err.print(scan_line(page.scan, now_ms))
     if page.has_more:
-        err.print(f"There {'may be' if page.scan else 'are'} more: add --after {page.last_id}")
+        err.print(f"More responses: add --after {page.last_id}")
 
 
 def scan_line(scan: Scan, now_ms: int) -> str:
-    """How far a search came that did not look at all there is."""
+    """How far a scan came that stopped at its bound."""
     assert scan.reached_ms is not None
     reached = ago((now_ms - scan.reached_ms) / 1000)
-    return f"So short a text is looked for in the turns themselves: {scan.responses:,} so far, to {reached}."
+    return f"Text this short has no index: searched {scan.responses:,} responses so far, up to {reached}."
 
 
 def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -92,12 +96,12 @@ def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, 
     if word is not None:
         name = "state" if word in _STATES else "status" if word in _STATUSES else "reason"
         if options.get(name) not in (None, word):
-            fail(f"--status {word} and --{name} {options[name]} cannot both hold; give one of them.")
+            fail(f"--status {word} and --{name} {options[name]} exclude each other.")
         options[name] = word
     for each in options.pop("metadata"):
         key, equals, value = each.partition("=")
         if not (key and equals):
-            fail(f"--metadata is '{each}'; it must be KEY=VALUE.")
+            fail(f"--metadata is '{each}': expected KEY=VALUE.")
         yield f"metadata.{key}", value
     for name in ("chain", "replay_of", "after"):
         if options[name] is not None:
@@ -108,7 +112,7 @@ def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, 
 
 
 def response_table(rows: Iterable[AuditRow], now_ms: int, *, narrow: bool) -> Table:
-    """Responses as a table. Owners are told if there are others than the local one.
+    """Responses as a table. Owners are shown if there are others than the local one.
 
     Args:
         narrow: whether there is no room for what can be guessed from the rest.
@@ -118,9 +122,15 @@ def response_table(rows: Iterable[AuditRow], now_ms: int, *, narrow: bool) -> Ta
     table = plain_table()
     # An id that is cut is of no use to whoever copies it.
     table.add_column("response", no_wrap=True, min_width=37)
-    for title in ("made", *(["owner"] if owned else []), "model", *([] if narrow else ["state"]), "ended as"):
+    for title in (
+        "created",
+        *(["owner"] if owned else []),
+        "model",
+        *([] if narrow else ["state"]),
+        "outcome",
+    ):
         table.add_column(title, no_wrap=True)
-    for title in ("tokens",) if narrow else ("took", "tokens"):
+    for title in ("tokens",) if narrow else ("duration", "tokens"):
         table.add_column(title, no_wrap=True, justify="right")
     for row in rows:
         table.add_row(

@@ -29,7 +29,7 @@ def any_server(database: Path) -> Iterator[Server]:
     try:
         server = Server(database)
     except NoServerError:
-        err.print("[dim]No server runs for this log, so one is started for this command.[/]")
+        err.print("[dim]No server is running for this log; starting one for this command.[/]")
         with _started(database), closing(Server(database)) as own:
             yield own
         return

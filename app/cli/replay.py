@@ -1,4 +1,4 @@
-"""`turnlog replay`: run a turn again, tell it again, check it, or bring failed turns back."""
+"""`turnlog replay`: re-run, re-stream or check a turn, or retry failed turns."""
 
 import sys
 from typing import Any
@@ -21,58 +21,57 @@ EXIT_FAILED = 1
 
 @click.command("replay")
 @click.argument("response_id", required=False)
-@click.option("--check", is_flag=True, help="Run it with its own seed and say whether it answers the same.")
-@click.option("--tell", is_flag=True, help="Print what was streamed, from the log; no model is asked.")
+@click.option("--check", is_flag=True, help="Re-run with the original seed and compare the answers.")
+@click.option("--restream", is_flag=True, help="Stream the stored answer from the log, without a model.")
+@click.option("--tell", is_flag=True, hidden=True)
 @click.option(
     "--pace",
     type=click.Choice(["fast", "original"]),
     default="fast",
     show_default=True,
-    help="How fast --tell goes.",
+    help="Speed of --restream.",
 )
-@click.option("--model", metavar="NAME", help="Run it on another model.")
+@click.option("--model", metavar="NAME", help="Run on another model.")
 @click.option(
     "--seed",
     type=click.Choice(["same", "new"]),
     default="same",
     show_default=True,
-    help="Its own seed, or one drawn anew.",
+    help="The original seed, or a new one.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting, such as temperature=0.2.",
+    help="Override a parameter, such as temperature=0.2; repeatable.",
 )
-@click.option(
-    "--failed", is_flag=True, help="All that failed and were not brought back, instead of one turn."
-)
-@click.option("--since", metavar="WHEN", help="With --failed: those made since then: 1h (ago), 2d or a date.")
-@click.option("--until", metavar="WHEN", help="With --failed: those made before then.")
-@click.option("--reason", metavar="R", help="With --failed: those that failed for it, such as error.")
-@click.option("--of-model", metavar="NAME", help="With --failed: those of this model.")
-@click.option("--dry-run", is_flag=True, help="With --failed: list them, and run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, one object a line.")
+@click.option("--failed", is_flag=True, help="Re-run all failed turns not yet retried, instead of one turn.")
+@click.option("--since", metavar="WHEN", help="With --failed: created since then: 1h (ago), 2d or a date.")
+@click.option("--until", metavar="WHEN", help="With --failed: created before then.")
+@click.option("--reason", metavar="R", help="With --failed: failed for this reason, such as error.")
+@click.option("--of-model", metavar="NAME", help="With --failed: of this model only.")
+@click.option("--dry-run", is_flag=True, help="With --failed: list the turns without running them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @db_option
 def replay_command(response_id: str | None, db: str | None, **options: Any) -> None:
-    """Replay a turn that is over.
+    """Replay a finished turn.
 
-    It is done by the running server of the log. If none runs, one is started for it, with the models that
-    the TURNLOG_* variables name.
+    The running server of the log does the work. If there is none, one is started for this command, with the
+    models that the TURNLOG_* variables declare.
 
     \b
     There are three kinds:
-      re-run   the same input through the model again (the default): a new
-               response, with its own id, that names the original
-      re-tell  the stream that was told, again from the log (--tell)
-      check    a re-run with the same seed on the same model that reports
-               "identical", or the first token that differs (--check)
+      re-run     run the same input again (the default); the new response
+                 has its own id and refers to the original
+      re-stream  stream the stored answer again (--restream)
+      check      re-run with the same seed and model, and report "identical"
+                 or the first token that differs (--check)
 
-    With --failed and no RESPONSE_ID it re-runs the turns that failed, the oldest first, beside the live ones
-    and never before them. What a conversation goes on from is its client's decision: it sees the new response
-    only if it is told its id.
+    With --failed and no RESPONSE_ID, re-run the failed turns, oldest first; live turns take precedence.
+    Clients see the new responses only if you give them the ids.
     """
+    options["restream"] |= options.pop("tell")  # its name in 0.1
     _refuse_what_does_not_go_together(response_id, options)
     with refusing(), any_server(database(db)) as server:
         if response_id is None:
@@ -85,16 +84,16 @@ def replay_command(response_id: str | None, db: str | None, **options: Any) -> N
 
 def _refuse_what_does_not_go_together(response_id: str | None, options: Json) -> None:
     if (response_id is None) != options["failed"]:
-        fail("name a RESPONSE_ID, or use --failed to replay those that failed; 'turnlog ls' lists responses")
-    if options["check"] and options["tell"]:
-        fail("--check and --tell are different kinds of replay; choose one")
+        fail("Expected either a RESPONSE_ID or --failed. List responses with 'turnlog ls'.")
+    if options["check"] and options["restream"]:
+        fail("--check and --restream exclude each other.")
     changed = [name for name in ("model", "settings") if options[name]]
-    if (options["check"] or options["tell"]) and (changed or options["seed"] == "new"):
-        fail("--check and --tell change nothing; leave out --model, --seed and --set")
+    if (options["check"] or options["restream"]) and (changed or options["seed"] == "new"):
+        fail("--check and --restream cannot be combined with --model, --seed new or --set.")
     if response_id is not None:
         for name in ("since", "until", "reason", "of_model", "dry_run"):
             if options[name]:
-                fail(f"--{name.replace('_', '-')} is for --failed; '{response_id}' is one turn")
+                fail(f"--{name.replace('_', '-')} requires --failed.")
 
 
 def _check(server: Server, response_id: str, *, as_json: bool) -> None:
@@ -108,14 +107,14 @@ def _check(server: Server, response_id: str, *, as_json: bool) -> None:
         return
     out.print(f"[bold red]different[/]; the check is {verdict['replay']}")
     if not verdict["same_prompt"]:
-        out.print("  the model was given another prompt than at that time")
+        out.print("  the prompts differ")
     if difference:
         unit = "token" if verdict["compared"] == "tokens" else "character"
         out.print(f"  first at {unit} {difference['index']} (counted from 0):")
         for which in ("original", "replay"):
             out.print(f"    {which:8}  {_place(difference[which])}")
     if not verdict["alone"]:
-        out.print("  one of the two shared the engine with other turns, which can change the last bits")
+        out.print("  one of them was batched with other turns, which can change the last bits")
 
 
 def _place(what: Json | None) -> str:
@@ -127,8 +126,8 @@ def _place(what: Json | None) -> str:
 
 def _run(server: Server, response_id: str, options: Json) -> bool:
     """Print the answer as it comes, then what became of it; whether there is one."""
-    body = replay_body(options) | {"kind": "retell" if options["tell"] else "rerun", "stream": True}
-    if options["tell"]:
+    body = replay_body(options) | {"kind": "retell" if options["restream"] else "rerun", "stream": True}
+    if options["restream"]:
         body["pace"] = options["pace"]
     response: Json = {}
     for event in replay_events(server, response_id, body):
@@ -141,6 +140,6 @@ def _run(server: Server, response_id: str, options: Json) -> bool:
         click.echo()
         if error := response["error"]:
             err.print(f"[red]failed:[/] {escape(error['message'])}")
-        told = "told again" if options["tell"] else f"a replay of {response_id}"
-        out.print(f"[dim]{response['id']} {response['status']}, {told}[/]")
-    return bool(options["tell"] or response["status"] != "failed")
+        what = "streamed again" if options["restream"] else f"replay of {response_id}"
+        out.print(f"[dim]{response['id']} {response['status']}, {what}[/]")
+    return bool(options["restream"] or response["status"] != "failed")

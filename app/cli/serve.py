@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -12,11 +13,12 @@ import msgspec
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
+from turnlog.app.operations.line_queue import LineQueue
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
 from turnlog.app.server.engines import Progress, declare_models
 from turnlog.app.server.server import check_exposure, open_socket, serve, url
-from turnlog.app.settings import Settings, load_settings
+from turnlog.app.settings import Settings, ignored_variables, load_settings
 
 log = logging.getLogger("turnlog")
 
@@ -26,15 +28,31 @@ log = logging.getLogger("turnlog")
 @click.option("--port", help="Port to listen on (default 8000; 0 takes a free one).")
 @db_option
 @click.option(
-    "--model", multiple=True, metavar="NAME=PATH", help="Serve an MLX model folder under a name; repeatable."
+    "--model",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Serve an MLX model folder under this name; repeatable.",
 )
-@click.option("--engine", help="mlx (default), or scripted: play a file instead of a model.")
-@click.option("--script", metavar="FILE", help="The file that the scripted engine plays.")
+@click.option("--default", metavar="NAME", help="The model for requests that name an unknown model.")
+@click.option(
+    "--sampling",
+    multiple=True,
+    metavar="NAME.FIELD=VALUE",
+    help="Default of a sampling parameter, such as qwen.temperature=0.6; repeatable.",
+)
+@click.option("--engine", help="mlx (default), or scripted to play a script instead of running a model.")
+@click.option("--script", metavar="FILE", help="The script for the scripted engine.")
 def serve_command(**options: Any) -> None:
-    """Serve /v1/responses. Without --model it serves smollm2, which it prepares at its first start."""
-    with refusing():
+    """Serve /v1/responses.
+
+    Without --model, serve smollm2, which is downloaded on the first start. Each option can also be set by an
+    environment variable: --port is TURNLOG_PORT.
+    """
+    with refusing(), LineQueue(sys.stderr) as lines:
         settings = load_settings(os.environ, options)
-        set_up_logs(settings.log_format, settings.log_level)
+        set_up_logs(settings.log_format, settings.log_level, lines)
+        for sentence in ignored_variables(os.environ):
+            log.warning("%s", sentence)
         with open_socket(settings.host, settings.port) as listener:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:

@@ -24,7 +24,8 @@ class NoServerError(ResponsesError):
 
     def __init__(self, database: Path, because: str) -> None:
         super().__init__(
-            f"{because} the log '{database}'. Start one with 'turnlog serve', or name another log by --db."
+            f"{because} the log '{database}'. Start one with 'turnlog serve', or choose another log "
+            "with --db."
         )
 
 
@@ -46,9 +47,9 @@ class Server:
         self._database = database
         found = holder(database)
         if found is None or not _runs(found.pid):
-            raise NoServerError(database, "No server runs for")
+            raise NoServerError(database, "No server is running for")
         if found.address is None:
-            raise NoServerError(database, f"The server (process {found.pid}) does not answer yet for")
+            raise NoServerError(database, f"The server (process {found.pid}) is still starting for")
         self.address = _reachable(found.address)
         self._http = httpx.Client(
             base_url=self.address,
@@ -106,7 +107,7 @@ class Server:
             message = str(said["error"]["message"])
         except (ValueError, TypeError, KeyError):
             asked = f"{answer.request.method} {answer.request.url.path}"
-            message = f"What answers at {self.address} is no turnlog: {answer.status_code} to {asked}"
+            message = f"The server at {self.address} is not turnlog: {answer.status_code} for {asked}"
         raise ServerRefusedError(message)
 
 

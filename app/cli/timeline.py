@@ -41,7 +41,7 @@ def timeline(events: Sequence[Recorded]) -> Table:
     table.add_column("#", justify="right", style="dim")
     table.add_column("time", justify="right", style="dim", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    table.add_column("what happened", overflow="fold")
+    table.add_column("event", overflow="fold")
     for recorded, status in _states(events):
         elapsed_s = (recorded.event.at_ms - events[0].event.at_ms) / 1000
         state = Text(status or "", style=_COLOURS[status] if status else "")
@@ -68,37 +68,37 @@ def describe(event: ResponseEvent) -> str:  # noqa: PLR0911  # one sentence for 
     match event:
         case ResponseCreated():
             asked = event.input[-1].content if event.input else ""
-            return f"{event.model} was asked: {_short(asked)}"
+            return f"request to {event.model}: {_short(asked)}"
         case GenerationStarted():
-            return f"the engine reads {event.prompt.tokens} tokens ({event.cache_class})"
+            return f"generation started: {event.prompt.tokens} prompt tokens ({event.cache_class})"
         case ItemOpened(item=item):
-            return f"{_kind(item)} begins"
+            return f"{_kind(item)} started"
         case ItemExtended(deltas=deltas):
             return f"{_short(''.join(deltas))} ({len(deltas)} delta{'s' * (len(deltas) != 1)})"
         case ItemClosed(item=item, listed=listed):
-            return f"{_kind(item)} ends{'' if listed else ', left out of the answer'}"
+            return f"{_kind(item)} finished{'' if listed else ', not part of the answer'}"
         case ReasoningDropped(text=text):
-            return f"late reasoning, kept from the client: {_short(text)}"
+            return f"late reasoning, not sent to the client: {_short(text)}"
         case TurnCommitted(status=status, usage=usage):
-            return f"{status}: {usage.output_tokens} tokens written"
+            return f"{status}: {usage.output_tokens} output tokens"
         case TurnFailed(reason=reason, message=message):
-            return f"failed, {reason}: {message}"
+            return f"failed ({reason}): {message}"
         case TurnPersisted(write_ms=write_ms):
             return f"stored after {write_ms:.1f} ms"
         case PersistHardTimedOut(after_ms=after_ms):
-            return f"not stored after {after_ms / 1000:.0f} s; the write may still land"
+            return f"not stored after {after_ms / 1000:.0f} s; the write may still succeed"
         case ContentExpired():
-            return "the response had expired; its content was removed"
+            return "expired: the content was removed"
 
 
 def _kind(item: Item) -> str:
     match item:
         case FunctionCallItem(name=name):
-            return f"a call of {name}"
+            return f"call of {name}"
         case ReasoningItem():
             return "reasoning"
         case _:
-            return "a message"
+            return "message"
 
 
 def _short(text: str) -> str:

@@ -10,29 +10,29 @@ from typing import BinaryIO
 import click
 
 from turnlog.adapters.eventstore.transfer import Reached, import_events, reached
+from turnlog.adapters.private import close_to_others
 from turnlog.app.audit.times import EXAMPLES, read_time
 from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
 from turnlog.app.cli.log_file import opened, with_the_server_stopped
 from turnlog.app.cli.options import database, db_option
 from turnlog.domain.errors import ResponsesError, StorageError
-from turnlog.domain.ports import LogPass
+from turnlog.domain.ports import LogExport
 
 _STANDARD = "-"
 
 
 @click.command("export")
-@click.option("--out", "target", required=True, metavar="FILE", help="Where to; - is standard output.")
-@click.option("--since", metavar="TIME", help=f"Events from then on: {EXAMPLES}.")
-@click.option("--until", metavar="TIME", help="Events before then.")
-@click.option("--resume", is_flag=True, help="Go on where FILE got to, also if it was cut off.")
+@click.option("--out", "target", required=True, metavar="FILE", help="Output file; - is standard output.")
+@click.option("--since", metavar="TIME", help=f"Events at or after TIME, {EXAMPLES}.")
+@click.option("--until", metavar="TIME", help="Events before TIME.")
+@click.option("--resume", is_flag=True, help="Append new events to FILE, even if it was cut off.")
 @db_option
 def export_log(target: str, since: str | None, until: str | None, db: str | None, *, resume: bool) -> None:
-    """Write the log to a file.
+    """Export the log to a file.
 
-    Its events in the order they were stored, one JSON object a line. Works beside a running server. A file
-    that is there is never overwritten: with --resume what is new in the log is added to it. Whole logs can be
-    imported elsewhere; with --since or --until, responses may lack their beginning, and such an export is for
-    reading only.
+    Writes one JSON object per event, in the order they were stored. Works while a server is running. Existing
+    files are never overwritten; --resume appends new events. A whole log can be imported elsewhere. An export
+    with --since or --until may contain incomplete responses and is for reading only.
     """
     path = Path(target)
     with opened(db) as log:
@@ -44,8 +44,7 @@ def export_log(target: str, since: str | None, until: str | None, db: str | None
         begun = _begun(path, resume=resume) if target != _STANDARD else None
         if begun and (since or until):
             fail(
-                f"--resume goes on with the times that '{target}' was begun with: "
-                "leave out --since and --until."
+                f"--resume keeps the time range of '{target}' and cannot be combined with --since or --until."
             )
         if begun:
             since_ms, until_ms = begun.since_ms, begun.until_ms
@@ -53,11 +52,11 @@ def export_log(target: str, since: str | None, until: str | None, db: str | None
             after=begun.position if begun else 0, since_ms=since_ms or None, until_ms=until_ms or None
         )
         if begun and not exported.total and begun.complete:
-            out.print(f"{target} has everything already")
+            out.print(f"{target} is up to date")
             return
         with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
             _write(exported, file)
-    err.print(f"{exported.done:,} events of the log, up to position {exported.position}")
+    err.print(f"Exported {exported.done:,} events, up to position {exported.position}")
 
 
 def _begun(path: Path, *, resume: bool) -> Reached | None:
@@ -65,7 +64,7 @@ def _begun(path: Path, *, resume: bool) -> Reached | None:
     if not path.exists() or not (path.stat().st_size or path.is_dir()):
         return None
     if not resume:
-        fail(f"'{path}' is there already. Add --resume to go on where it got to, or name another file.")
+        fail(f"'{path}' already exists. Add --resume to append new events, or choose another file.")
     return reached(path)
 
 
@@ -74,16 +73,17 @@ def _writing(path: Path, begun: Reached | None) -> Iterator[BinaryIO]:
     try:
         # What was said is in it, so it is for its owner alone.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            close_to_others(path)
             file.truncate(begun.whole_bytes if begun else 0)
             file.seek(0, os.SEEK_END)
             yield file
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        way_out = " Go on with --resume once it can." if path.is_file() else ""
+        way_out = " Continue with --resume." if path.is_file() else ""
         raise StorageError(f"'{path}' could not be written: {error.strerror}.{way_out}") from error
     except KeyboardInterrupt:
-        fail(f"Stopped. To go on: turnlog export --resume --out {path}")
+        fail(f"Stopped. Continue with: turnlog export --resume --out {path}")
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def _standard_output() -> Iterator[BinaryIO]:
     sys.stdout.buffer.flush()
 
 
-def _write(exported: LogPass, file: BinaryIO) -> None:
+def _write(exported: LogExport, file: BinaryIO) -> None:
     with progress_bar() as progress:
         for chunk in exported:
             file.write(chunk)
@@ -103,16 +103,16 @@ def _write(exported: LogPass, file: BinaryIO) -> None:
 @click.argument("source", metavar="FILE")
 @db_option
 def import_log(source: str, db: str | None) -> None:
-    """Bring an export into an empty log.
+    """Import an export into an empty log.
 
-    FILE may be - for standard input; the log is made if it is not there. All of it or nothing. The same ids,
-    the same events, the same bytes when a response is streamed again. No server may run on it meanwhile.
+    FILE may be - for standard input. The log is created if it does not exist. The import is atomic and keeps
+    ids, events and the bytes of re-streamed responses. No server may be running on the log.
     """
     with refusing():
         path = database(db)
         with with_the_server_stopped(path), _reading(source) as lines, progress_bar() as progress:
             count = import_events(path, lines(lambda done: progress("importing", done)))
-    out.print(f"{count:,} events are in {path}")
+    out.print(f"Imported {count:,} events into {path}")
 
 
 @contextmanager

@@ -11,27 +11,27 @@ from turnlog.app.cli.options import database, db_option
 @click.command("vacuum")
 @db_option
 def vacuum_store(db: str | None) -> None:
-    """Give back the space of expired responses.
+    """Reclaim the space of expired responses.
 
-    The server must be stopped, and the disk have as much room as the file takes.
+    Stop the server first. Needs free disk space of the size of the log.
     """
     with refusing():
         path = database(db)
         with with_the_server_stopped(path):
             freed_bytes = store.vacuum(path)
-    out.print(f"{freed_bytes:,} bytes are free again")
+    out.print(f"Reclaimed {freed_bytes:,} bytes")
 
 
 @click.command("reindex")
 @db_option
 def reindex_store(db: str | None) -> None:
-    """Make the tables behind ls and chain anew.
+    """Rebuild the search index and read model.
 
-    They are made of the events; the server must be stopped. They hold nothing that is not in the events, so
-    nothing is lost. A new version of turnlog does it by itself.
+    Both are derived from the events, so nothing is lost. Stop the server first. A new version of turnlog
+    rebuilds them when it needs to.
     """
     with refusing():
         path = database(db)
         with with_the_server_stopped(path), progress_bar() as progress:
             count = store.reindex(path, lambda done, total: progress("indexing", done / max(total, 1)))
-    out.print(f"{count:,} events are indexed")
+    out.print(f"Indexed {count:,} events")

@@ -1,4 +1,6 @@
-"""The application: the front door, the routes behind it, and one envelope for whatever goes wrong."""
+"""The application: security middleware, the routes behind it, and one envelope for every error."""
+
+import logging
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -8,14 +10,17 @@ from litestar.types import ASGIApp, Scope
 
 from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.openai.limits import RequestLimits
-from turnlog.app.http.access import FrontDoor, caller, guard_route
-from turnlog.app.http.access_log import AccessLog
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
-from turnlog.app.http.origins import AllowList
+from turnlog.app.http.heads import Heads
+from turnlog.app.http.origins import ANY_SANDBOX, AllowList
+from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
+from turnlog.app.http.security import SecurityMiddleware, caller, guard_route
 from turnlog.app.http.service import Service
 from turnlog.app.settings import Settings
 from turnlog.domain.errors import ResponsesError
+
+log = logging.getLogger("turnlog")
 
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - what is left out of the names, not listened on
 
@@ -24,23 +29,30 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
     """The ASGI application that serves `service`.
 
     Raises:
-        SettingsError: a host or an origin that is to be allowed has another form.
+        SettingsError: an allowed host or origin is malformed.
     """
     listening = () if settings.host in _EVERY_ADDRESS else (settings.host,)
     allowed = AllowList((*settings.allowed_hosts, *listening), settings.allowed_origins)
+    if ANY_SANDBOX in allowed.origins:
+        log.warning(
+            "TURNLOG_ALLOWED_ORIGINS has 'null': any local file and any sandboxed frame in a browser can use "
+            "this server and read its answers."
+        )
     limits = RequestLimits(
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    front_door = FrontDoor(router, service.access, allowed, service.metrics.refused)
-    return AccessLog(front_door) if settings.access_log else front_door
+    secured = SecurityMiddleware(router, service.access, allowed, service.metrics.refused)
+    return RequestLog(Heads(secured), every=settings.access_log)
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:
-    """What is behind the front door: every route, each guarded by the table of roles."""
+    """The router behind the security middleware; the table of roles guards every route."""
 
-    async def count_refusal(error: Exception, _: Scope) -> None:
-        service.metrics.refused(refusal_code(error))
+    async def note_refusal(error: Exception, scope: Scope) -> None:
+        found, code = notes(scope), refusal_code(error)
+        found.code, found.param = code, getattr(error, "param", None)
+        service.metrics.refused(code)
 
     return Litestar(
         route_handlers=ROUTES,
@@ -55,7 +67,7 @@ def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits)
             Exception: crash,
         },
         middleware=[decompressing(max_body_bytes)],
-        after_exception=[count_refusal],
+        after_exception=[note_refusal],
         request_max_body_size=max_body_bytes,
         # Not a dependency: for two of them Litestar starts tasks, and a request is read later.
         state=State({"limits": limits, "max_body_bytes": max_body_bytes}),

@@ -20,7 +20,8 @@ from turnlog.adapters.openai.audit import (
 from turnlog.app.audit.exporting import Export
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import read_time
-from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.bodies import single
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.settings import drain_limit_s
 from turnlog.domain.errors import InvalidRequestError
@@ -50,7 +51,7 @@ async def read_turn(response_id: str, request: HttpRequest, service: Service, ca
     included = [each for each in query.get("include", "").split(",") if each]
     if unknown := set(included) - {"prompt_ids"}:
         raise InvalidRequestError(
-            f"include may be prompt_ids, not {', '.join(sorted(unknown))[:64]}.", param="include"
+            f"Unsupported include: {', '.join(sorted(unknown))[:64]}. Supported: prompt_ids.", param="include"
         )
     return turn_object(await service.audit.turn(response_id, caller, with_prompt_ids=bool(included)))
 
@@ -76,7 +77,7 @@ async def compare_turns(request: HttpRequest, service: Service, caller: Caller) 
     query = _query(request, "a", "b")
     for name in ("a", "b"):
         if name not in query:
-            raise InvalidRequestError(f"{name} is missing: compare wants two ids, a and b.", param=name)
+            raise InvalidRequestError(f"Missing parameter {name}: compare requires a and b.", param=name)
     return comparison_object(await service.audit.compare(query["a"], query["b"], caller))
 
 
@@ -101,19 +102,19 @@ def _query(request: HttpRequest, *known: str) -> dict[str, str]:
     """The query's parameters.
 
     Raises:
-        InvalidRequestError: there is one that the route does not have.
+        InvalidRequestError: there is one that the route does not have, or one is given twice.
     """
     for name in request.query_params:
         if name not in known:
-            has = f"It has {', '.join(known)}." if known else "It has none."
-            raise InvalidRequestError(f"This route has no parameter '{name[:64]}'. {has}", param=name[:64])
-    return dict(request.query_params)
+            valid = f"Valid parameters: {', '.join(known)}." if known else "This route has none."
+            raise InvalidRequestError(f"Unknown parameter '{name[:64]}'. {valid}", param=name[:64])
+    return single(request, *known)
 
 
 def _position(query: dict[str, str]) -> int:
     text = query.get("after", "0")
     if not (text.isascii() and text.isdigit() and int(text[:20]) <= _MOST_POSITION and len(text) <= 19):
         raise InvalidRequestError(
-            "after must be the position of an event, as an export's last line has it.", param="after"
+            "after must be a position, as in the last line of an export.", param="after"
         )
     return int(text)

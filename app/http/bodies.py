@@ -1,4 +1,4 @@
-"""The bodies of the operator's requests: strict, and refused by the field that is wrong."""
+"""Bodies of operators' requests and queries: strict, and refused by the field that is wrong."""
 
 import re
 from typing import Any, TypeVar
@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import MediaType, Request
 
+from turnlog.adapters.openai.limits import RequestLimits, check_json, check_operator_form
 from turnlog.app.http.errors import UnsupportedMediaTypeError
 from turnlog.domain.errors import InvalidRequestError
 
@@ -19,14 +20,34 @@ async def read_body(request: Request[Any, Any, Any], kind: type[Body]) -> Body:
     """The request's JSON body as a `kind`, which should forbid unknown fields.
 
     Raises:
-        InvalidRequestError: it is not declared as JSON (D-17), is none, or has another form.
+        InvalidRequestError: it is not declared as JSON (D-17), is none, has another form or breaks a limit.
     """
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
+    limits: RequestLimits = request.app.state.limits
+    sent = await request.body()
+    check_json(sent, limits)
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        body = msgspec.json.decode(sent, type=kind)
     except msgspec.ValidationError as error:
         found = _FIELD.search(str(error))
         raise InvalidRequestError(str(error), param=found[1] if found else "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    check_operator_form(body, limits)
+    return body
+
+
+def single(request: Request[Any, Any, Any], *names: str) -> dict[str, str]:
+    """The query's parameters of these names; others may be repeated, as SDKs do with lists.
+
+    Raises:
+        InvalidRequestError: one is given twice, so that nobody can tell which is meant.
+    """
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise InvalidRequestError(f"{name} is given twice; it can have one value.", param=name)
+        if name in names:
+            given[name] = value
+    return given

@@ -8,16 +8,18 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
-from turnlog.adapters.litestar.compressed import UnsupportedEncodingError
+from turnlog.adapters.litestar.compressed import READ_ENCODINGS, UnsupportedEncodingError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
 from turnlog.app.access import UnauthenticatedError
+from turnlog.app.http.heads import allowed_methods
+from turnlog.app.http.request_log import notes
 from turnlog.domain.errors import (
     ForbiddenError,
+    IdempotencyKeyReusedError,
     InvalidRequestError,
     NotFoundError,
-    OwnersShareError,
-    QueueFullError,
+    OverloadError,
     ResponsesError,
     StorageTimeoutError,
     UnavailableError,
@@ -35,18 +37,18 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     code = "unsupported_media_type"
 
     def __init__(self, media_type: str) -> None:
-        super().__init__(f"Content-Type is '{media_type}'; it must be application/json")
+        super().__init__(f"Content-Type is '{media_type}'; expected application/json")
 
 
 # The first family that an error belongs to decides.
 _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedMediaTypeError, 415, "invalid_request_error"),
     (UnsupportedEncodingError, 415, "invalid_request_error"),
+    (IdempotencyKeyReusedError, 422, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),
-    (QueueFullError, 429, "rate_limit_error"),
-    (OwnersShareError, 429, "rate_limit_error"),
+    (OverloadError, 429, "rate_limit_error"),
     (UnauthenticatedError, 401, "invalid_request_error"),
     (ForbiddenError, 403, "invalid_request_error"),
     (UnavailableError, 503, "server_error"),
@@ -62,9 +64,6 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "model_changed": 400,
     "model_unavailable": 503,
 }
-
-
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 
 
 def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
@@ -89,7 +88,19 @@ async def send_refusal(error: ResponsesError, send: Send) -> None:
 def _refusal(error: ResponsesError) -> tuple[int, Json, dict[str, str]]:
     """Status, body and headers."""
     status, kind = next((status, kind) for family, status, kind in _FAMILIES if isinstance(error, family))
-    return status, refusal_envelope(kind, error), _HEADERS.get(status, {})
+    return status, refusal_envelope(kind, error), _headers(error)
+
+
+def _headers(error: ResponsesError) -> dict[str, str]:
+    match error:
+        case UnauthenticatedError():
+            return {"WWW-Authenticate": "Bearer"}
+        case UnsupportedEncodingError():
+            return {"Accept-Encoding": ", ".join(READ_ENCODINGS)}
+        case OverloadError():
+            return {"Retry-After": str(error.retry_after_s)}
+        case _:
+            return {}
 
 
 def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -> Response[Json]:
@@ -98,13 +109,17 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = error.detail
     if status == 404:
-        message = f"There is no {request.method} {request.url.path}"
+        message = f"Route not found: {request.method} {request.url.path}"
     elif status == 405:
         message = "Method not allowed"
     elif status == 413:
         message = "Request body too large"
     envelope = error_envelope(kind, message, code=refusal_code(error))
-    return Response(envelope, status_code=status, headers=error.headers)
+    headers = {
+        name: allowed_methods(value) if name.lower() == "allow" else value
+        for name, value in (error.headers or {}).items()
+    }
+    return Response(envelope, status_code=status, headers=headers)
 
 
 def refusal_code(error: Exception) -> str:
@@ -122,14 +137,17 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
     # The route as it is declared: the path is the client's.
     log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    message = "Something went wrong inside turnlog; its log has the details."
+    message = "Internal error. See turnlog's log for details."
     return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
 
 
-def failed_turn(failed: TurnFailed, response_id: str, headers: dict[str, str]) -> Response[Json]:
+def failed_turn(
+    failed: TurnFailed, response_id: str, headers: dict[str, str], request: Request[Any, Any, Any]
+) -> Response[Json]:
     """The answer to a request whose turn was accepted and then failed (D-32)."""
     status = _FAILED_TURN_STATUS.get(failed.reason, 500)
     kind = "invalid_request_error" if status == 400 else "server_error"
     code, param = error_object(failed)["code"], "model" if failed.reason == "model_changed" else None
+    notes(request.scope).code, notes(request.scope).param = code, param
     body = error_envelope(kind, failed.message, code=code, param=param)
     return Response(body, status_code=status, headers=headers | {"X-Response-Id": response_id})

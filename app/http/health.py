@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from litestar import Request, Response, get, route
+from litestar import Request, Response, get
 
 from turnlog.app.access import OPERATOR
 from turnlog.app.http.service import Service
@@ -28,7 +28,7 @@ async def ready(request: Request[Any, Any, Any], service: Service) -> Response[J
     return Response(told, status_code=503 if problems else 200)
 
 
-@route("/", http_method=["GET", "HEAD"], status_code=200)
+@get("/")
 async def root() -> Json:
     """What answers here (R-007, D-16)."""
     return {"service": "turnlog"}

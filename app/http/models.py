@@ -1,6 +1,7 @@
 """The routes of models: what is declared and in memory, and an operator's changes to it."""
 
 from typing import Any
+from urllib.parse import unquote
 
 from litestar import Request, get, post
 from litestar.datastructures import State
@@ -9,7 +10,7 @@ from turnlog.adapters.openai.forms import ModelName, ModelSwap
 from turnlog.app.access import OPERATOR
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.service import Service
-from turnlog.app.models.service import ModelEntry
+from turnlog.app.models.service import ModelStatus
 from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
@@ -19,13 +20,16 @@ HttpRequest = Request[None, None, State]
 @get("/v1/models")
 async def list_models(service: Service, caller: Caller) -> Json:
     """The declared models, loaded or not (R-006, D-16)."""
-    return {"object": "list", "data": [model_object(entry, caller) for entry in service.models.listed()]}
+    return {"object": "list", "data": [model_object(status, caller) for status in service.models.listed()]}
 
 
-@get("/v1/models/{name:str}")
-async def read_model(name: str, service: Service, caller: Caller) -> Json:
-    """One of them; clients ask for it to see whether a name is known."""
-    return model_object(service.models.entry(name), caller)
+# A model may be called like an operator's route.
+@get(["/v1/models/{name:path}", "/v1/models/load", "/v1/models/unload", "/v1/models/swap"])
+async def read_model(request: HttpRequest, service: Service, caller: Caller) -> Json:
+    """One of them; clients ask for it to see whether a name is known, a slash in it escaped or not."""
+    # As it was sent: to the router `a//b` is `a/b`.
+    name = unquote(request.scope["raw_path"].decode("latin-1")).removeprefix("/v1/models/")
+    return model_object(service.models.status(name), caller)
 
 
 @post("/v1/models/load", status_code=200)
@@ -49,27 +53,31 @@ async def swap_model(request: HttpRequest, service: Service, caller: Caller) -> 
     return model_object(await service.models.swap(asked.name, asked.to), caller)
 
 
-def model_object(entry: ModelEntry, caller: Caller) -> Json:
+def model_object(status: ModelStatus, caller: Caller) -> Json:
     """The model object of the API, and for operators what goes on: it tells of other owners' turns."""
     told: Json = {
-        "id": entry.name,
+        "id": status.name,
         "object": "model",
-        "created": entry.registered_s,
+        "created": status.registered_s,
         "owned_by": "turnlog",
-        "state": entry.state,
-        "aliases": entry.aliases,
-        "weight_bytes": entry.weight_bytes,
-        "capacity": entry.capacity,
+        "state": status.state,
+        "aliases": status.aliases,
+        "weight_bytes": status.weight_bytes,
+        "capacity": status.capacity,
+        "defaults": status.defaults.given(),
     }
     if not caller.is_any_of(OPERATOR):
         return told
     return told | {
-        "instance_id": entry.instance_id,
-        "active_turns": entry.active_turns,
-        "queued_turns": entry.queued_turns,
-        "process_id": entry.process_id,
-        "memory_bytes": entry.memory_bytes,
-        "restarts": entry.restarts,
-        "last_crash": entry.last_crash,
-        "unavailable": entry.unavailable,
+        "instance_id": status.instance_id,
+        "active_turns": status.active_turns,
+        "queued_turns": status.queued_turns,
+        "process_id": status.process_id,
+        "memory_bytes": status.memory_bytes,
+        "restarts": status.restarts,
+        "last_crash": status.last_crash,
+        "unavailable": status.unavailable,
+        "permits": status.reservations,
+        "queue_limit": status.queue_limit,
+        "loads": status.loads,
     }

@@ -10,11 +10,14 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
 from turnlog.app.settings import SettingsError
-from turnlog.domain.errors import ForbiddenError
+from turnlog.domain.errors import ForbiddenError, InvalidRequestError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?", re.ASCII)
+ANY_SANDBOX = "null"
+"""What browsers write for pages without an origin: of files, of sandboxed frames, of some web views."""
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+", re.ASCII)
 
 
@@ -24,9 +27,16 @@ class HostNotAllowedError(ForbiddenError):
     code = "host_not_allowed"
 
     def __init__(self) -> None:
-        super().__init__(
-            "The Host of the request is none that this server answers to; TURNLOG_ALLOWED_HOSTS names others."
-        )
+        super().__init__("The request's Host is not allowed. Add it to TURNLOG_ALLOWED_HOSTS to allow it.")
+
+
+class InvalidHostError(InvalidRequestError):
+    """The request does not say for which name it is (RFC 9112, 3.2)."""
+
+    code = "invalid_host"
+
+    def __init__(self) -> None:
+        super().__init__("The request must have exactly one valid Host header.")
 
 
 class OriginNotAllowedError(ForbiddenError):
@@ -36,7 +46,7 @@ class OriginNotAllowedError(ForbiddenError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Web pages of this Origin may not talk to this server; TURNLOG_ALLOWED_ORIGINS names others."
+            "The request's Origin is not allowed. Add it to TURNLOG_ALLOWED_ORIGINS to allow it."
         )
 
 
@@ -46,7 +56,7 @@ class AllowList:
     Args:
         hosts: names beside those of loopback; they hold for every port.
         origins: whose pages may send requests and read the answers, as browsers write them:
-            `https://chat.example.com`. Pages of this machine may send requests, but read nothing.
+            `https://chat.example.com`, or `null`. Pages of this machine may send requests, but read nothing.
 
     Raises:
         SettingsError: one has another form.
@@ -56,24 +66,29 @@ class AllowList:
         self._hosts = LOOPBACK_NAMES | {_bare(host) for host in hosts}
         self.origins = frozenset(origins)
         for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
+            if origin != ANY_SANDBOX and not _ORIGIN.fullmatch(origin):
                 raise SettingsError(
                     f"TURNLOG_ALLOWED_ORIGINS has '{origin}': expected an origin such as https://chat.example.com"
                 )
 
-    def check_host(self, hosts: list[str], server: str | None) -> None:
+    def check_host(self, hosts: list[str], server: str | None, http_version: str = "1.1") -> None:
         """Refuse a request for another name.
 
         Args:
-            hosts: its `Host` headers.
+            hosts: its `Host` headers. HTTP/1.0 needs none, and no browser speaks it.
             server: the address that the connection reached; it is no name that a page could rebind.
 
         Raises:
-            HostNotAllowedError: it is for another name, or does not say for which.
+            InvalidHostError: it does not say for which name it is.
+            HostNotAllowedError: it is for another name.
         """
+        if not hosts and http_version == "1.0":
+            return
         name = host_name(hosts[0]) if len(hosts) == 1 else None
+        if name is None:
+            raise InvalidHostError
         reached = (server or "").removeprefix("::ffff:")
-        if name is None or (name not in self._hosts and name != reached):
+        if name not in self._hosts and name != reached:
             raise HostNotAllowedError
 
     def check_origin(self, origins: list[str], fetch_site: str | None) -> None:

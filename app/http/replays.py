@@ -1,5 +1,6 @@
-"""The route of replays: run a turn again, tell it again, or check it."""
+"""The route of replays: run a turn again, stream it again, or check it."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -12,9 +13,9 @@ from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
 from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
-from turnlog.app.http.access import until_it_ends
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.responses import answer, until_over
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.replay.replays import paced
 from turnlog.app.settings import drain_limit_s
@@ -30,37 +31,38 @@ HttpRequest = Request[None, None, State]
 async def replay_response(
     response_id: str, request: HttpRequest, service: Service, caller: Caller
 ) -> Response[Any]:
-    """Replay a turn that is over; a re-run is answered like `POST /v1/responses`."""
+    """Replay a finished turn; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
-    _refuse_what_does_not_go_together(body)
+    _refuse_conflicts(body)
     story = await service.retrieval.original(response_id, caller)
     original = story.response
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if body.kind == "retell" and body.stream:
-        told = _frames(story, original_pace=body.pace == "original")
-        return FrameStream(told, drain_limit_s=drain_limit_s())
+        stream = _frames(story, original_pace=body.pace == "original")
+        return FrameStream(stream, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
         return Response(response_object(original, story.expires_at))
     if body.kind == "check":
         with service.quotas.beginning(original.created.owner):
             check = await service.replays.check(original, yields=body.yields)
         await until_over(check.turn, request)
-        return Response(verdict_object(check.verdict()))
+        # It asks the model's text process, which may be busy.
+        return Response(verdict_object(await asyncio.to_thread(check.verdict)))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(original.created.owner):
         turn = await service.replays.rerun(original, changes, yields=body.yields)
     return await answer(turn, request, service, stream=body.stream)
 
 
-def _refuse_what_does_not_go_together(body: ReplayBody) -> None:
+def _refuse_conflicts(body: ReplayBody) -> None:
     if body.kind != "rerun":
         changed = {"model": body.model, "set": body.set, "seed": body.seed == "new"}
         for name, given in changed.items():
             if given:
-                raise InvalidRequestError(f"A {body.kind} changes nothing; leave out '{name}'.", param=name)
+                raise InvalidRequestError(f"'{name}' cannot be used with the kind '{body.kind}'.", param=name)
     if body.kind == "check" and body.stream:
-        raise InvalidRequestError("A check is answered when it is done; leave out 'stream'.", param="stream")
+        raise InvalidRequestError("'stream' cannot be used with the kind 'check'.", param="stream")
 
 
 def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from litestar import MediaType, Request, Response, get, post
@@ -18,18 +17,26 @@ from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
-from turnlog.app.http.access import until_it_ends
+from turnlog.app.http.bodies import single
 from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.request_log import notes
+from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
 from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
+from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import TurnFailed
+from turnlog.domain.events import CacheClass, TurnCommitted, TurnFailed
 from turnlog.domain.owners import Caller
+from turnlog.domain.request import TurnRequest
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
+
+
+_SMALL_BODY_BYTES = 64 * 1024
+"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
 
 
 @post("/v1/responses", status_code=200)
@@ -38,82 +45,120 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
-    command = decode_request(await request.body(), request.headers, limits)
+    body = await request.body()
+    if len(body) > _SMALL_BODY_BYTES:
+        command = await asyncio.to_thread(decode_request, body, request.headers, limits)
+    else:
+        command = decode_request(body, request.headers, limits)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-    with service.quotas.beginning(caller.owner):
-        turn = await service.turns.begin(command, caller.owner)
-    return await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+    async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
+        turn = earlier or await _begin(command, caller.owner, service, size_bytes=len(body))
+    if isinstance(turn, Story):
+        response = await _answer_again(turn, command, service)
+    else:
+        response = await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+    if earlier:
+        response.set_header("Idempotent-Replayed", "true")
+    return response
+
+
+async def _begin(command: TurnRequest, owner: str, service: Service, *, size_bytes: int) -> LiveTurn:
+    with service.quotas.beginning(owner):
+        return await service.turns.begin(command, owner, size_bytes=size_bytes)
 
 
 async def answer(
     turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
 ) -> Response[Any]:
-    """A turn that was just begun, as its stream or, when it has ended, as its object."""
+    """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        leave = partial(turn.abort, "client_abort")
-        told = tell(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-        headers = session_headers(turn, stream=True)
-        return FrameStream(told, drain_limit_s=drain_limit_s(), on_disconnect=leave, headers=headers)
+        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        headers = _cache_headers(turn.cache_class, None)
+        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn)
+    return _object(turn, request)
+
+
+async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
+    """The answer for a successful stored turn, the same as when it was live."""
+    response = story.response
+    turn_context(response.id, response.created.owner)
+    assert response.started, "a successful turn has started"
+    cache_class = response.started.cache_class
+    if not command.stream:
+        headers = _cache_headers(cache_class, response.ended)
+        return Response(response_object(response, response.created.expires_at), headers=headers)
+    data = stream_bytes(
+        await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
+    )
+    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
+
+
+async def _stored_frames(story: Story) -> FrameLog:
+    log = FrameLog()
+    log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
+    return log
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
-    """Wait for the end of a turn, which comes at once if its client leaves."""
+    """Wait for the end of a turn; a client that disconnects leaves the turn first."""
     if not await finishes_first(turn.ended.wait(), request.receive):
-        turn.abort("client_abort")
+        turn.leave()
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     ended = turn.response.ended
-    headers = session_headers(turn, stream=False)
+    headers = _cache_headers(turn.cache_class, ended)
     if isinstance(ended, TurnFailed):
-        return failed_turn(ended, turn.response.id, headers)
+        return failed_turn(ended, turn.response.id, headers, request)
     return Response(response_object(turn.response, turn.expires_at), headers=headers)
 
 
-def session_headers(turn: LiveTurn, *, stream: bool) -> dict[str, str]:
-    """What became of the warm caches, as the headers say it (R-242 … R-248).
+def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
+    """The headers that report the prefix cache's use (R-242 … R-248).
 
-    A stream's headers leave before the engine knows, so it never says `prefix_hit`, nor a count (R-245).
+    A stream's headers are sent before the engine knows, so they never have `prefix_hit` or a count (R-245).
+
+    Args:
+        ended: the turn's end; None for a stream.
     """
-    ended = turn.response.ended
-    cached_tokens = ended.usage.cached_tokens if ended and not stream else None
-    is_fresh = turn.cache_class == "prefix_hit" and (stream or cached_tokens == 0)
-    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else turn.cache_class}
+    cached_tokens = ended.usage.cached_tokens if ended else None
+    is_fresh = cache_class == "prefix_hit" and (ended is None or cached_tokens == 0)
+    headers: dict[str, str] = {"X-Session-Cache": "fresh" if is_fresh else cache_class}
     if cached_tokens:
         headers["X-Cached-Tokens"] = str(cached_tokens)
     return headers
 
 
-async def tell(
+async def stream_bytes(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes from frame `start` on, with a sign of life after each `heartbeat_s` of silence."""
+    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
     number = start - 1
     async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
-        async for told in chunks:
-            if not told:
+        async for chunk in chunks:
+            if not chunk:
                 yield heartbeat(log[1], number)
                 continue
-            number += len(told)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in told)
+            number += len(chunk)
+            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
 
 
 @get("/v1/responses")
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
     """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
     if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST"})
-    body = error_envelope(
-        "invalid_request_error",
-        "WebSocket mode is not supported; send POST /v1/responses.",
-        code="upgrade_not_supported",
+        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
+    code = notes(request.scope).code = "upgrade_not_supported"
+    message = "WebSocket mode is not supported; send POST /v1/responses."
+    # RFC 9110, 15.5.22: the protocol to use instead.
+    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    return Response(
+        error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
     )
-    return Response(body, status_code=426)
 
 
 @get("/v1/responses/{response_id:str}")
@@ -121,23 +166,22 @@ async def read_response(
     response_id: str, request: HttpRequest, service: Service, caller: Caller
 ) -> Response[Any]:
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
-    if not _flag(request, "stream"):
+    query = single(request, "stream", "starting_after", "include_obfuscation")
+    if not _flag(query, "stream"):
         return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
-    start = _starting_after(request.query_params) + 1
+    start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if turn := service.retrieval.live(response_id, caller.owner):
         log = turn.frames
     else:
-        story = await service.retrieval.story(response_id, caller.owner)
-        log = FrameLog()
-        log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
-    obfuscated = _flag(request, "include_obfuscation")
-    told = tell(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(told, drain_limit_s=drain_limit_s())
+        log = await _stored_frames(await service.retrieval.story(response_id, caller.owner))
+    obfuscated = _flag(query, "include_obfuscation")
+    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    return FrameStream(data, drain_limit_s=drain_limit_s())
 
 
-def _flag(request: HttpRequest, name: str) -> bool:
-    return request.query_params.get(name, "").lower() in ("true", "1")
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
 
 
 def _starting_after(query: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""What the HTTP layer and the server ask: the use cases of one running service."""
+"""The use cases of one running service, as the HTTP layer and the server call them."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from turnlog.app.operations.health import Health
 from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
 from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 
@@ -20,10 +21,10 @@ class Service:
     """The use cases, wired by the composition root.
 
     Args:
-        heartbeat_s: after how many seconds of silence a stream gives a sign of life.
-        recover: ends the turns that an earlier process lost; to be done before any turn begins.
-        sweep, tidy: remove expired content, and expired warm caches, until they are cancelled.
-        announce: tells other programs the address that this service answers on.
+        heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
+        recover: ends the turns that an earlier process lost; call it before any turn begins.
+        sweep, tidy: remove expired content, and expired cache entries, until cancelled.
+        announce: publishes the service's address to other programs.
     """
 
     models: Models
@@ -31,6 +32,7 @@ class Service:
     turns: Turns
     replays: Replays
     retrieval: Retrieval
+    idempotency_keys: IdempotencyKeys
     audit: Audit
     health: Health
     access: Access

@@ -1,12 +1,12 @@
-"""Everything between an accepted request and its place on a model.
+"""Everything between an accepted request and its slot on a model.
 
-`Models` is what the use cases see. Behind it are small synchronous pieces, each with one idea: `lane` (who
-may run), `cold` (who may wait for a load), `registry` and `tombstones` (what a name means), `gate` and
-`memory` (what there is room for); `loading` and `waiting` are the asynchronous part.
+`Models` is the interface to the use cases. Behind it are small synchronous modules: `lane` (who may run),
+`admission` (who may wait for a load), `registry` (the binding of each name, and retired ids), `gate` and
+`memory` (room for weights and turns); `loading` and `waiting` are the asynchronous part.
 """
 
-from turnlog.app.models.admission import Entry
+from turnlog.app.models.admission import Admission
 from turnlog.app.models.registry import Lease
-from turnlog.app.models.service import ModelEntry, Models
+from turnlog.app.models.service import Models, ModelStatus
 
-__all__ = ["Entry", "Lease", "ModelEntry", "Models"]
+__all__ = ["Admission", "Lease", "ModelStatus", "Models"]

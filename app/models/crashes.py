@@ -1,4 +1,4 @@
-"""The crashes of one model: when it is loaded again, when no more, and which prompt is refused. No clock."""
+"""The crashes of one model: whether and when it is reloaded, and which prompt is refused. No clock."""
 
 from collections import deque
 from typing import Final
@@ -6,18 +6,18 @@ from typing import Final
 from msgspec import Struct
 
 PAUSES_S: Final = (0.0, 0.25, 0.5, 1.0)
-"""How long to wait before a model is loaded again: after its first crash, its second …"""
+"""How long to wait before a model is reloaded: after its first crash, its second …"""
 
 WINDOW_S: Final = 600.0
 MOST_CRASHES: Final = len(PAUSES_S) + 1
-"""With so many crashes within `WINDOW_S` a model is not loaded again until an operator does it."""
+"""After this many crashes within `WINDOW_S`, only an operator can load the model again."""
 
 REFUSAL_S: Final = 600.0
-"""How long a prompt is refused that was running alone at two crashes in a row."""
+"""How long a prompt is refused that was the only one running at two crashes in a row."""
 
 
 class LastCrash(Struct, frozen=True):
-    """The latest crash of a model, in Unix milliseconds, and how it came about."""
+    """The latest crash of a model, in Unix milliseconds, and its reason."""
 
     at_ms: int
     reason: str
@@ -26,7 +26,7 @@ class LastCrash(Struct, frozen=True):
 class Crashes:
     """Counts the crashes of one model since the server's start. Times are Unix milliseconds.
 
-    A load after a crash that fails counts as one more.
+    A failed reload counts as one more crash.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Crashes:
         self._refused_until_ms: dict[str, int] = {}
 
     def record(self, reason: str, *, at_ms: int) -> float | None:
-        """Count a crash; the pause before the next load in seconds, None if there is to be none."""
+        """Count a crash; returns the pause before the reload in seconds, None for no reload."""
         self.total += 1
         self.last = LastCrash(at_ms, reason)
         self._recent_ms.append(at_ms)
@@ -45,7 +45,7 @@ class Crashes:
         return None if count >= MOST_CRASHES else PAUSES_S[count - 1]
 
     def blame(self, lone_prompt: str | None, *, at_ms: int) -> None:
-        """Note which prompt was running alone at a crash, by its digest; None if none was or several were."""
+        """Record the digest of the only prompt running at a crash; None if there were none or several."""
         if lone_prompt is not None and lone_prompt == self._lone_prompt:
             self._refused_until_ms = {
                 prompt: until_ms for prompt, until_ms in self._refused_until_ms.items() if until_ms > at_ms
@@ -59,5 +59,5 @@ class Crashes:
         return until_ms if until_ms > now_ms else None
 
     def forgive(self) -> None:
-        """An operator wants the model: it may crash as often as at first."""
+        """Reset the count that limits reloads, on an operator's request."""
         self._recent_ms.clear()

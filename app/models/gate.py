@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Literal
 
 Enter = Callable[[], None]
-"""Called once, when the pass may go through; at once if nothing is in its way."""
+"""Called once, when the gate is passed; immediately if nothing blocks it."""
 
 
 class Gate:
-    """Any number of readers, or one writer. A writer that waits holds up the readers that come after it."""
+    """A read-write lock: any number of readers, or one writer. A waiting writer blocks new readers."""
 
     def __init__(self) -> None:
         self._inside: set[Pass] = set()
@@ -21,11 +21,11 @@ class Gate:
         self._readers: deque[Pass] = deque()
 
     def read(self, enter: Enter) -> "Pass":
-        """Go through together with other readers."""
+        """Enter as a reader, together with others."""
         return self._queue(Pass(self, "read", enter), self._readers)
 
     def write(self, enter: Enter) -> "Pass":
-        """Go through alone, when the last reader has left."""
+        """Enter as the only one, once the last reader has left."""
         return self._queue(Pass(self, "write", enter), self._writers)
 
     def _queue(self, new: "Pass", queue: "deque[Pass]") -> "Pass":
@@ -34,7 +34,7 @@ class Gate:
         return new
 
     def _open(self) -> None:
-        """Let in whoever may go: the next writer if nobody is inside, readers if no writer is in or waits."""
+        """Admit the next writer if nobody is inside, or all readers if no writer is inside or waiting."""
         if any(each.kind == "write" for each in self._inside):
             return
         if self._writers:
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Pass:
-    """One way through the gate: waiting, inside, or left."""
+    """One holder of the gate: waiting, inside, or released."""
 
     __slots__ = ("_gate", "enter", "kind")
 
@@ -66,6 +66,6 @@ class Pass:
         self.kind = kind
         self.enter = enter
 
-    def leave(self) -> None:
-        """Come out, or stop waiting; without effect the second time."""
+    def release(self) -> None:
+        """Leave, or stop waiting; no effect the second time."""
         self._gate._leave(self)

@@ -1,6 +1,6 @@
-"""Gives the engine's free memory back once nothing has been asked of it for a while (R-375 … R-385).
+"""Returns the engine's free memory to the system after a while without turns (R-375 … R-385).
 
-Synchronous: it counts, and decides when its timer fires. The timer is the event loop's, handed in.
+Synchronous: it counts turns and decides when its timer fires. The event loop's timer is passed in.
 """
 
 import logging
@@ -12,10 +12,10 @@ log = logging.getLogger("turnlog")
 
 
 class Timer(Protocol):
-    """A call that is to come, such as `asyncio.TimerHandle`; it keeps no process alive."""
+    """A scheduled call, such as `asyncio.TimerHandle`; it keeps no process alive."""
 
     def cancel(self) -> None:
-        """Let it not come."""
+        """Cancel the call."""
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
@@ -23,13 +23,13 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class IdleSweeper:
-    """Drains the engine's memory pool once, `delay_s` after the last of the turns under way has ended.
+    """Drains the engine's memory pool once, `delay_s` after the last running turn has ended.
 
     Not thread-safe: call it, and let its timer fire, on one thread.
 
     Args:
-        drain: gives the free memory back; what it raises is logged and changes nothing.
-        delay_s: 0 switches everything here off (R-381).
+        drain: returns the free memory; its exceptions are logged and otherwise ignored.
+        delay_s: 0 disables the sweeper (R-381).
         call_later: the event loop's.
     """
 
@@ -44,7 +44,7 @@ class IdleSweeper:
         self._closed = False
 
     def begin(self) -> None:
-        """A turn is accepted, before it has its lane; a drain that was to come does not (R-376, R-377)."""
+        """A turn is accepted, before it has its slot; cancels a scheduled drain (R-376, R-377)."""
         if self._delay_s:
             self._under_way += 1
             self._disarm()
@@ -58,10 +58,10 @@ class IdleSweeper:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Keep the pool as it is inside the block, which may wait: a load needs it (R-051, R-384).
+        """Do not drain the pool inside the block, which may await: a load needs it (R-051, R-384).
 
-        Blocks may overlap; when the last one is left the delay of a drain that is owed begins anew, if
-        nothing is under way. A load alone owes none (R-382).
+        Blocks may overlap; when the last one exits, the delay of a due drain starts again if no turn is
+        running. A load by itself makes no drain due (R-382).
         """
         if not self._delay_s:
             yield
@@ -75,7 +75,7 @@ class IdleSweeper:
             self._arm_if_idle()
 
     def close(self) -> None:
-        """Drain no more. What is under way is still counted."""
+        """Stop draining. Running turns are still counted."""
         self._closed = True
         self._disarm()
 
@@ -94,7 +94,7 @@ class IdleSweeper:
             self._timer = None
 
     def _fire(self) -> None:
-        """Decide anew: a timer that was due already may fire though it was cancelled (R-383)."""
+        """Check again: a timer that was already due may fire although it was cancelled (R-383)."""
         self._timer = None
         if self._under_way:
             return
@@ -105,4 +105,4 @@ class IdleSweeper:
         try:
             self._drain()
         except Exception:
-            log.exception("[responses] the engine's free memory could not be given back")
+            log.exception("[responses] could not release the engine's free memory")

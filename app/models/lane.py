@@ -1,125 +1,137 @@
-"""The lane of one model: who may run now, who waits, and how many it admits (R-030 … R-041, R-078 … R-081).
+"""The lane of one model: admission, queue and running slots (R-030 … R-041, R-078 … R-081).
 
-A request is one unit of the lane's budget from its admission to its end: first as a permit, while it waits
-for anything else, then as a place. Everything here is synchronous; whoever waits is told by a callback.
+A request is one unit of the lane's budget from its admission to its end: first as a reservation, while it
+waits for anything else, then as a slot. Everything here is synchronous; waiters are notified by callback.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from turnlog.app.models.pace import Pace, retry_after_s
 from turnlog.domain.errors import QueueFullError
 
 Enter = Callable[[], None]
-"""Called once, when the place may run; at once if a seat is free."""
+"""Called once, when the slot may run; immediately if there is room."""
 
 
 class LaneCounts(NamedTuple):
-    """How many requests run, wait, and hold a permit but have no place yet (R-041)."""
+    """How many requests run, are queued, and hold a reservation without a slot (R-041)."""
 
     active: int
     queued: int
-    permits: int
+    reservations: int
 
 
 class Lane:
     """Lets at most `capacity` turns run at once, the others in order of arrival (R-080, R-081).
 
-    Invariant: active + queued + permits ≤ max_waiting + capacity, counted in one place for everyone (R-036).
-    Turns that yield, such as those of a replay of many, wait beside the queue: they take a seat only when
-    nobody else wants it, and are no part of the budget until then.
+    Invariant: active + queued + reservations ≤ max_waiting + capacity, checked in one place (R-036).
+    Yielding turns, such as those of a bulk replay, wait outside the queue: they run only when no other turn
+    is queued, and do not count towards the budget until then.
 
     Args:
         capacity: how many turns the engine runs at once; 1 is the exclusive lane (R-078).
-        max_waiting: how many requests may wait beside them; None admits everyone.
+        max_waiting: how many more requests may wait; None for no limit.
+        spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
     """
 
-    def __init__(self, capacity: int, max_waiting: int | None) -> None:
+    def __init__(
+        self, capacity: int, max_waiting: int | None, spread: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.capacity = capacity
-        self._max_waiting = max_waiting
-        self._active: set[Place] = set()
-        self._queue: deque[Place] = deque()
-        self._yielding: deque[Place] = deque()
-        self._permits: set[Permit] = set()
+        self.max_waiting = max_waiting
+        self.pace = Pace()
+        self._spread = spread
+        self._active: set[Slot] = set()
+        self._queue: deque[Slot] = deque()
+        self._yielding: deque[Slot] = deque()
+        self._reservations: set[Reservation] = set()
 
     @property
     def counts(self) -> LaneCounts:
-        """What the budget is spent on."""
-        return LaneCounts(len(self._active), len(self._queue), len(self._permits))
+        """The current use of the budget."""
+        return LaneCounts(len(self._active), len(self._queue), len(self._reservations))
 
-    def permit(self) -> "Permit":
-        """Admit a request that will ask for its place later.
+    def retry_after_s(self, waiting: int | None = None) -> int:
+        """In how many seconds the waiting requests will have run: `waiting` of them, or all (D-38)."""
+        counts = self.counts
+        waiting = counts.queued + counts.reservations if waiting is None else waiting
+        return retry_after_s(waiting, self.capacity, self.pace.median_turn_s, self._spread())
+
+    def reservation(self) -> "Reservation":
+        """Admit a request that takes its slot later.
 
         Raises:
-            QueueFullError: the budget is spent; nothing has changed.
+            QueueFullError: the budget is used up; nothing has changed.
         """
         self._refuse_if_full()
-        permit = Permit(self)
-        self._permits.add(permit)
-        return permit
+        reservation = Reservation(self)
+        self._reservations.add(reservation)
+        return reservation
 
-    def yielding_permit(self) -> "Permit":
-        """Admit a request that lets all others go first; it is never refused."""
-        return Permit(self, yields=True)
+    def yielding_reservation(self) -> "Reservation":
+        """Admit a request that lets all others go first; never refused."""
+        return Reservation(self, yields=True)
 
-    def place(self, permit: "Permit | None", enter: Enter) -> "Place":
-        """Take a place; the permit becomes it, in the same step (R-034).
+    def slot(self, reservation: "Reservation | None", enter: Enter) -> "Slot":
+        """Queue for a slot, converting the reservation into it atomically (R-034).
 
-        A permit of another lane, or one that was released, is not this lane's: the call is charged like one
-        without (R-039).
+        A reservation that was released or is another lane's does not count: the slot is charged as if there
+        were none (R-039).
 
         Raises:
-            QueueFullError: there was no permit and the budget is spent; nothing has changed.
+            QueueFullError: there was no reservation and the budget is used up; nothing has changed.
         """
-        place = Place(self, enter)
-        if permit and permit.yields and permit.lane is self:
-            self._yielding.append(place)
+        slot = Slot(self, enter)
+        if reservation and reservation.yields and reservation.lane is self:
+            self._yielding.append(slot)
         else:
-            if permit in self._permits:
-                self._permits.discard(permit)
+            if reservation in self._reservations:
+                self._reservations.discard(reservation)
             else:
                 self._refuse_if_full()
-            self._queue.append(place)
+            self._queue.append(slot)
         self._call_next()
-        return place
+        return slot
 
     def _refuse_if_full(self) -> None:
-        if self._max_waiting is not None and self._is_full:
+        if self.max_waiting is not None and self._is_full:
             counts = self.counts
-            spent = f"{counts.active + counts.queued} running or queued and {counts.permits} admitted"
-            raise QueueFullError(spent, self._max_waiting)
+            used = f"{counts.active + counts.queued} running or queued and {counts.reservations} admitted"
+            raise QueueFullError(used, self.max_waiting, self.retry_after_s())
 
     @property
     def _is_full(self) -> bool:
-        return self._max_waiting is not None and sum(self.counts) >= self._max_waiting + self.capacity
+        return self.max_waiting is not None and sum(self.counts) >= self.max_waiting + self.capacity
 
     def _call_next(self) -> None:
         while len(self._active) < self.capacity:
             if self._queue:
-                place = self._queue.popleft()
+                slot = self._queue.popleft()
             elif self._yielding and not self._is_full:
-                place = self._yielding.popleft()
+                slot = self._yielding.popleft()
             else:
                 return
-            self._active.add(place)
-            place.enter()
+            self._active.add(slot)
+            slot.enter()
 
-    def _release(self, permit: "Permit") -> None:
-        self._permits.discard(permit)
+    def _release(self, reservation: "Reservation") -> None:
+        self._reservations.discard(reservation)
         self._call_next()
 
-    def _leave(self, place: "Place") -> None:
-        if place in self._active:
-            self._active.discard(place)
+    def _leave(self, slot: "Slot") -> None:
+        if slot in self._active:
+            self._active.discard(slot)
             self._call_next()
         else:
             for queue in (self._queue, self._yielding):
-                if place in queue:
-                    queue.remove(place)
+                if slot in queue:
+                    queue.remove(slot)
 
 
-class Permit:
-    """The right to a place, held while a request waits for a model, a chain or a write (R-034)."""
+class Reservation:
+    """A claim on a future slot, held while a request waits for a model, a chain or a write (R-034)."""
 
     __slots__ = ("lane", "yields")
 
@@ -127,8 +139,8 @@ class Permit:
         self.lane = lane
         self.yields = yields
 
-    def transfer(self, lane: Lane) -> "Permit":
-        """A permit of `lane` for this one, which is given back first if it is another's (R-044).
+    def transfer(self, lane: Lane) -> "Reservation":
+        """Exchange this for a reservation of `lane`; one of another lane is released first (R-044).
 
         Raises:
             QueueFullError: `lane` has no room.
@@ -136,26 +148,26 @@ class Permit:
         if lane is self.lane:
             return self
         self.release()
-        return lane.yielding_permit() if self.yields else lane.permit()
+        return lane.yielding_reservation() if self.yields else lane.reservation()
 
     def release(self) -> None:
-        """Give it back; without effect once it is given back or has become a place (R-035)."""
+        """Give it back; no effect once it was released or became a slot (R-035)."""
         self.lane._release(self)
 
 
-class Yielding:
-    """The admission of a request that yields, while its model is not there yet."""
+class YieldingAdmission:
+    """The admission of a yielding request, before its model is loaded."""
 
-    def transfer(self, lane: Lane) -> Permit:
-        """Its permit of `lane`."""
-        return lane.yielding_permit()
+    def transfer(self, lane: Lane) -> Reservation:
+        """The request's reservation of `lane`."""
+        return lane.yielding_reservation()
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: it counts towards no budget."""
 
 
-class Place:
-    """One request in the lane: waiting, then running, until it leaves."""
+class Slot:
+    """One request in the lane: queued, then running, until it is released."""
 
     __slots__ = ("_lane", "enter")
 
@@ -163,6 +175,6 @@ class Place:
         self._lane = lane
         self.enter = enter
 
-    def leave(self) -> None:
-        """Free the place and let the next one in; without effect the second time."""
+    def release(self) -> None:
+        """Free the slot for the next one; no effect the second time."""
         self._lane._leave(self)

@@ -12,8 +12,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnlog.app.models.gate import Gate
-from turnlog.app.models.memory import Claim, Memory
-from turnlog.app.models.waiting import entered
+from turnlog.app.models.memory import Memory, MemoryReservation
+from turnlog.app.models.waiting import acquired
 from turnlog.domain.errors import ModelUnavailableError
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
@@ -22,20 +22,20 @@ log = logging.getLogger("turnlog")
 KEPT_RECORDS = 100
 
 Loaded = Callable[[InferenceEngine], None]
-"""Told of an engine in the step in which it is there, before anything else can happen to it."""
+"""Called with an engine in the same step in which it is loaded, before anything else can happen to it."""
 
 
 class Suspends(Protocol):
-    """What must not clear the engines' memory pools while a model is being loaded (R-051)."""
+    """Suspends the clearing of engines' memory pools while a model is being loaded (R-051)."""
 
     def suspended(self) -> AbstractContextManager[None]:
         """Nothing is cleared until the context is left."""
 
 
 class LoadRecord(Struct, frozen=True):
-    """How one load went; times are Unix milliseconds, from when its turn came (R-055).
+    """The record of one load; times are Unix milliseconds, without the wait for other loads (R-055).
 
-    `label` is who wanted it: "responses" (R-052), "operator", or "restart" after a crash.
+    `label` is what triggered it: "responses" (R-052), "operator", or "restart" after a crash.
     """
 
     label: str
@@ -51,7 +51,7 @@ class LoadRecord(Struct, frozen=True):
 
 
 class Loading:
-    """The engines in memory, by what they were loaded from.
+    """The engines in memory, by their source.
 
     Args:
         wait_s: how long a load waits for memory before it is refused.
@@ -66,7 +66,7 @@ class Loading:
         self._one_at_a_time = asyncio.Lock()
         self._under_way: dict[ModelSource, asyncio.Task[None]] = {}
         self._engines: dict[ModelSource, InferenceEngine] = {}
-        self._claims: dict[InferenceEngine, Claim] = {}
+        self._reservations: dict[InferenceEngine, MemoryReservation] = {}
         self._unloads: set[asyncio.Task[None]] = set()
         self._door = Lock()
         self._closed = False
@@ -77,27 +77,31 @@ class Loading:
         return self._engines.get(source)
 
     def is_loading(self, source: ModelSource) -> bool:
-        """Whether a load of `source` is under way or waits its turn."""
+        """Whether a load of `source` is in progress or queued."""
         return source in self._under_way
 
     @property
     def unloading_bytes(self) -> int:
-        """Memory that comes back by itself, because its engines are being unloaded."""
+        """Memory of engines being unloaded, which will be free without further action."""
         kept = set(self._engines.values())
-        return sum(claim.count_bytes for engine, claim in self._claims.items() if engine not in kept)
+        return sum(
+            reservation.count_bytes
+            for engine, reservation in self._reservations.items()
+            if engine not in kept
+        )
 
     def put(self, source: ModelSource, engine: InferenceEngine) -> None:
-        """Take over an engine that is in memory already."""
-        claim = self._memory.take("weights", engine.info.weight_bytes)
-        assert claim, "what is in memory already has room"
-        self._engines[source], self._claims[engine] = engine, claim
+        """Take over an engine that is already in memory."""
+        reservation = self._memory.take("weights", engine.info.weight_bytes)
+        assert reservation, "an engine in memory fits the budget"
+        self._engines[source], self._reservations[engine] = engine, reservation
 
     async def load(self, source: ModelSource, model: str, *, label: str, loaded: Loaded) -> None:
-        """Have `source` in memory; requests that come meanwhile share the load, and its failure.
+        """Load `source` into memory; concurrent requests share the load and its failure.
 
         Args:
-            model, label: the name that was asked for, and by whom, for the record.
-            loaded: called with the engine in the same step in which it is there.
+            model, label: the requested name and what triggered the load, for the record.
+            loaded: called with the engine in the same step in which it is loaded.
 
         Raises:
             EngineError: it cannot be loaded.
@@ -107,7 +111,7 @@ class Loading:
         if task is None:
             task = asyncio.create_task(self._load(source, model, label, loaded))
             self._under_way[source] = task
-        # A request that is cut short must not take the load away from the others.
+        # Cancelling one request must not cancel the load for the others.
         await asyncio.shield(task)
 
     async def _load(self, source: ModelSource, model: str, label: str, loaded: Loaded) -> None:
@@ -116,7 +120,7 @@ class Loading:
                 async with self._one_at_a_time:
                     loaded(await self._recorded(model, label, lambda: self._read(source, model)))
         finally:
-            # In this very step: who finds a load that is over would come back to it for ever.
+            # In this same step: a waiter that found a finished load here would retry forever.
             del self._under_way[source]
 
     async def _recorded(
@@ -134,14 +138,14 @@ class Loading:
             log.info("[models] loading %s %s", model, f"failed: {error}" if error else "is done")
 
     async def _read(self, source: ModelSource, model: str) -> InferenceEngine:
-        claim = await self._room(source.weight_bytes, model)
+        reservation = await self._room(source.weight_bytes, model)
         try:
             engine = await asyncio.to_thread(self._load_unless_closed, source)
         except BaseException:
-            claim.leave()
+            reservation.release()
             raise
-        claim.resize(engine.info.weight_bytes)
-        self._engines[source], self._claims[engine] = engine, claim
+        reservation.resize(engine.info.weight_bytes)
+        self._engines[source], self._reservations[engine] = engine, reservation
         return engine
 
     def _load_unless_closed(self, source: ModelSource) -> InferenceEngine:
@@ -152,26 +156,26 @@ class Loading:
         engine.close()
         raise ModelUnavailableError("The server is shutting down.")
 
-    async def _room(self, count_bytes: int, model: str) -> Claim:
-        """Memory for a model. New turns are held up for it only if the end of the running ones makes room.
+    async def _room(self, count_bytes: int, model: str) -> MemoryReservation:
+        """Memory for a model. New turns are blocked only if the end of the running ones makes room for it.
 
-        Else a model must become idle first, and the turns that wait for it must not wait for this load.
+        Otherwise a model must become idle first, and its queued turns must not wait for this load.
         """
-        if claim := self._memory.take("weights", count_bytes):
-            return claim
+        if reservation := self._memory.take("weights", count_bytes):
+            return reservation
         held_up = self._memory.suffices_after_turns(count_bytes)
         gate_pass = self._gate.write(lambda: None) if held_up else None
         try:
             async with asyncio.timeout(self._wait_s):
-                return await entered(partial(self._memory.ask, "weights", count_bytes))
+                return await acquired(partial(self._memory.ask, "weights", count_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
-                f"There was no memory for the model of '{model}' within {self._wait_s:g} s: it takes about "
-                f"{count_bytes:,} bytes and {max(0, self._memory.free_bytes):,.0f} are free. Retry later."
+                f"No memory became free for the model '{model}' within {self._wait_s:g} s: it needs about "
+                f"{count_bytes:,} bytes, and {max(0, self._memory.free_bytes):,.0f} are free. Retry later."
             ) from None
         finally:
             if gate_pass:
-                gate_pass.leave()
+                gate_pass.release()
 
     async def replace(self, source: ModelSource, dead: InferenceEngine, model: str) -> InferenceEngine:
         """Load the model of a crashed engine again, in the memory that it had.
@@ -188,11 +192,11 @@ class Loading:
         engine = await asyncio.to_thread(self._load_unless_closed, source)
         if self._engines.get(source) is not dead:
             await asyncio.to_thread(engine.close)
-            raise ModelUnavailableError("The model was unloaded while it was loaded again.")
-        claim = self._claims.pop(dead)
-        self._engines[source], self._claims[engine] = engine, claim
-        claim.resize(engine.info.weight_bytes)
-        # Only now: what its processes share with the new one has been taken over.
+            raise ModelUnavailableError("The model was unloaded while it was being reloaded.")
+        reservation = self._reservations.pop(dead)
+        self._engines[source], self._reservations[engine] = engine, reservation
+        reservation.resize(engine.info.weight_bytes)
+        # Only now that the new engine has taken over what the old one's processes share with it.
         self._close_beside(dead)
         return engine
 
@@ -201,7 +205,7 @@ class Loading:
         return engine.crashed.done()
 
     def unload(self, engine: InferenceEngine) -> "asyncio.Task[None]":
-        """Free an engine on which nothing runs. Its memory is back when the task is done."""
+        """Free an engine on which nothing runs. Its memory is free when the task is done."""
         source = next(source for source, each in self._engines.items() if each is engine)
         del self._engines[source]
         return self._close_beside(engine)
@@ -216,12 +220,12 @@ class Loading:
         try:
             await asyncio.to_thread(engine.close)
         finally:
-            if claim := self._claims.pop(engine, None):
-                claim.leave()
+            if reservation := self._reservations.pop(engine, None):
+                reservation.release()
 
     def close(self) -> None:
-        """Close every engine; one that is still being loaded is closed as soon as it is there."""
+        """Close every engine; one still being loaded is closed as soon as it is loaded."""
         with self._door:
             self._closed = True
-        for engine in self._claims:
+        for engine in self._reservations:
             engine.close()

@@ -1,7 +1,7 @@
-"""Which model object each name means, and what keeps a binding alive (R-060 … R-077).
+"""The binding of names to model objects, and what keeps a binding alive (R-060 … R-077).
 
-One binding for each model object, whatever its names: its lane and its instance id stay the same as long as a
-name, a lease or a retain holds them. Synchronous, and known to nobody but by identity.
+Each model object has one binding, whatever its names: its lane and instance id stay the same as long as a
+name, a lease or a pin holds them. Synchronous; engines are compared by identity.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from turnlog.domain.ports import InferenceEngine
 
 
 class Binding:
-    """A loaded model with its lane. `leases` and `retains` count what keeps it beside its names.
+    """A loaded model with its lane. `leases` and `pins` count what keeps it beside its names.
 
     `names` says since when each means it, in Unix seconds; `last_use` orders bindings by their last use.
     """
@@ -25,18 +25,18 @@ class Binding:
         self.instance_id = instance_id
         self.names: dict[str, int] = {}
         self.leases = 0
-        self.retains = 0
+        self.pins = 0
         self.last_use = 0
         self.on_unleased: Callable[[], None] | None = None
 
     @property
     def held(self) -> bool:
-        """Whether anything still keeps it; if not, its lane and id are forgotten (R-064, R-065)."""
-        return bool(self.names or self.leases or self.retains)
+        """Whether anything still holds it; if not, its lane and id are forgotten (R-064, R-065)."""
+        return bool(self.names or self.leases or self.pins)
 
 
 class Registry:
-    """Names, bindings, leases and retains; the `Retains` of the writes.
+    """Names, bindings, leases and pins; the `InstancePins` of the writes.
 
     Args:
         new_lane: makes the lane of a model object.
@@ -48,38 +48,38 @@ class Registry:
         self._uses = count(1)
         self._by_name: dict[str, Binding] = {}
         self._by_engine: dict[InferenceEngine, Binding] = {}
-        self._tombstones = Tombstones()
+        self._retired_ids = RetiredIds()
 
     def find(self, name: str) -> Binding | None:
         """What `name` means now, if a model is loaded for it."""
         return self._by_name.get(name)
 
     def bindings(self) -> list[Binding]:
-        """Every binding that a name leads to, once (R-077)."""
+        """Every binding that has a name, once (R-077)."""
         return [binding for binding in self._by_engine.values() if binding.names]
 
     def is_used(self, engine: InferenceEngine) -> bool:
-        """Whether a name or a request has the model object."""
+        """Whether a name or a request holds the model object."""
         binding = self._by_engine.get(engine)
         return binding is not None and bool(binding.names or binding.leases)
 
     def bind(self, name: str, engine: InferenceEngine, *, now_s: int) -> Binding:
-        """Let `name` mean the model object from now on; `now_s` is when, for lists (R-061 … R-063, R-065)."""
+        """Bind `name` to the model object; `now_s` is shown in lists (R-061 … R-063, R-065)."""
         binding = self._by_engine.get(engine)
         if binding is None:
-            instance_id = self._tombstones.inherited(engine) or next(self._ids)
+            instance_id = self._retired_ids.inherited(engine) or next(self._ids)
             binding = Binding(engine, self._new_lane(engine), instance_id)
             self._by_engine[engine] = binding
         if self._by_name.get(name) is not binding:
             self.unbind(name)
-        binding.on_unleased = None  # whatever was to happen to it: it is in use again
+        binding.on_unleased = None  # it is in use again, so a pending unload is off
         binding.names[name] = now_s
         binding.last_use = next(self._uses)
         self._by_name[name] = binding
         return binding
 
     def unbind(self, name: str) -> Binding | None:
-        """Let `name` mean nothing; what it meant, if anything."""
+        """Unbind `name`; returns its binding, if it had one."""
         binding = self._by_name.pop(name, None)
         if binding:
             del binding.names[name]
@@ -87,10 +87,10 @@ class Registry:
         return binding
 
     def lease(self, name: str) -> "Lease":
-        """Hold what `name` means for one request (R-066).
+        """Hold the model that `name` means for one request (R-066).
 
         Raises:
-            ModelNotFoundError: it means nothing.
+            ModelNotFoundError: the name is not bound.
         """
         binding = self._by_name.get(name)
         if binding is None:
@@ -100,14 +100,14 @@ class Registry:
         return Lease(self, name, binding)
 
     def revive(self, binding: Binding, engine: InferenceEngine) -> None:
-        """Put a new engine in the place of one that has crashed: lane, id, names and leases stay."""
+        """Replace a crashed engine by a new one: lane, id, names and leases stay."""
         if self._by_engine.get(binding.engine) is binding:
             del self._by_engine[binding.engine]
             self._by_engine[engine] = binding
         binding.engine = engine
 
     def when_unleased(self, binding: Binding, callback: Callable[[], None]) -> None:
-        """Call back when no request holds the binding, at once if none does; not if a name means it again."""
+        """Call back once no request holds the binding, possibly now; never if it is bound again first."""
         if binding.leases:
             binding.on_unleased = callback
         else:
@@ -125,37 +125,37 @@ class Registry:
         if not binding.held and self._by_engine.get(binding.engine) is binding:
             del self._by_engine[binding.engine]
 
-    # ── the retains of writes (R-069 … R-076) ──
+    # ── the pins of writes (R-069 … R-076) ──
 
-    def retain(self, instance_id: int) -> None:
-        """See `Retains.retain`."""
+    def pin(self, instance_id: int) -> None:
+        """See `InstancePins.pin`."""
         if binding := self._of(instance_id):
-            binding.retains += 1
+            binding.pins += 1
 
-    def release(self, instance_id: int) -> None:
-        """See `Retains.release`."""
+    def unpin(self, instance_id: int) -> None:
+        """See `InstancePins.unpin`."""
         binding = self._of(instance_id)
-        if binding and binding.retains:
-            binding.retains -= 1
+        if binding and binding.pins:
+            binding.pins -= 1
             self._tear_down_unless_held(binding)
 
     def retire(self, instance_id: int) -> bool:
-        """See `Retains.retire`."""
+        """See `InstancePins.retire`."""
         binding = self._of(instance_id)
         if binding:
-            self._tombstones.retire(binding.engine, instance_id)
+            self._retired_ids.retire(binding.engine, instance_id)
         return binding is not None
 
     def unretire(self, instance_id: int) -> None:
-        """See `Retains.unretire`."""
-        self._tombstones.settle(instance_id)
+        """See `InstancePins.unretire`."""
+        self._retired_ids.settle(instance_id)
 
     def _of(self, instance_id: int) -> Binding | None:
         return next((each for each in self._by_engine.values() if each.instance_id == instance_id), None)
 
 
 class Lease:
-    """A request's hold on a model: what its name meant when it asked, whatever it means later (R-068)."""
+    """A request's hold on the model its name meant at the time, even if it is rebound later (R-068)."""
 
     def __init__(self, registry: Registry, name: str, binding: Binding) -> None:
         self.name = name
@@ -184,16 +184,16 @@ class Lease:
         return self._registry.find(self.name) is self.binding
 
     def release(self) -> None:
-        """Let the object go; without effect the second time."""
+        """Let the object go; no effect the second time."""
         if not self._released:
             self._released = True
             self._registry._release(self.binding)
 
 
-# The instance ids of models that are gone while writes which carry them are wedged (R-072 … R-076).
+# The instance ids of unloaded models that wedged writes still refer to (R-072 … R-076).
 
 
-class _Tombstone:
+class _RetiredId:
     __slots__ = ("instance_id", "writes")
 
     def __init__(self, instance_id: int) -> None:
@@ -201,28 +201,28 @@ class _Tombstone:
         self.writes = 0
 
 
-class Tombstones:
-    """One entry a model object, however many of its writes are wedged (R-074). Keeps no model alive."""
+class RetiredIds:
+    """One retired id per model object, however many writes are wedged (R-074). Keeps no model alive."""
 
     def __init__(self) -> None:
-        self._by_engine: WeakKeyDictionary[InferenceEngine, _Tombstone] = WeakKeyDictionary()
+        self._by_engine: WeakKeyDictionary[InferenceEngine, _RetiredId] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self._by_engine)
 
     def retire(self, engine: InferenceEngine, instance_id: int) -> None:
-        """One more wedged write carries the object's id."""
-        self._by_engine.setdefault(engine, _Tombstone(instance_id)).writes += 1
+        """Count one more wedged write that refers to the object's id."""
+        self._by_engine.setdefault(engine, _RetiredId(instance_id)).writes += 1
 
     def inherited(self, engine: InferenceEngine) -> int | None:
-        """The id that this very object gets again if it has none; another object under its name does not."""
-        tombstone = self._by_engine.get(engine)
-        return tombstone.instance_id if tombstone else None
+        """The id that this object gets back; another object under the same name does not."""
+        retired = self._by_engine.get(engine)
+        return retired.instance_id if retired else None
 
     def settle(self, instance_id: int) -> None:
-        """One of those writes has settled; with the last one the entry goes."""
-        for engine, tombstone in list(self._by_engine.items()):
-            if tombstone.instance_id == instance_id:
-                tombstone.writes -= 1
-                if tombstone.writes == 0:
+        """One of those writes has settled; the last one removes the retired id."""
+        for engine, retired in list(self._by_engine.items()):
+            if retired.instance_id == instance_id:
+                retired.writes -= 1
+                if retired.writes == 0:
                     del self._by_engine[engine]

@@ -1,6 +1,7 @@
 """The models of a server: declared by name, loaded at the first request, swapped and unloaded at run time."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,16 +12,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnlog.app.models.admission import Admission, ColdAdmissions, Entry
+from turnlog.app.models.admission import Admission, Beginning, ColdAdmissions
+from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
-from turnlog.app.models.lane import Lane, Yielding
+from turnlog.app.models.lane import Lane, YieldingAdmission
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Memory, MemoryReservation
+from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
-from turnlog.app.models.waiting import Leavable, entered
+from turnlog.app.models.waiting import Releasable, acquired
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
     BindingChangedError,
     ModelNotFoundError,
@@ -29,15 +33,18 @@ from turnlog.domain.errors import (
 )
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
+log = logging.getLogger("turnlog")
+
 State = Literal["declared", "loading", "resident"]
 
 
-class ModelEntry(Struct, frozen=True, kw_only=True):
-    """A model as a list shows it; `aliases` are the other names that mean the same.
+class ModelStatus(Struct, frozen=True, kw_only=True):
+    """The status of a model for listings; `aliases` are the other names for the same model.
 
-    `capacity` is how many turns it runs at once, 1 as long as that is not known. `memory_bytes` is what its
-    processes hold, `restarts` how often it has crashed since the server's start, `unavailable` why it is not
-    loaded until an operator does it.
+    `capacity` is how many turns it runs at once, 1 until that is known. `memory_bytes` is the memory of its
+    processes, `restarts` the number of crashes since the server started, `unavailable` why only an operator
+    can load it again. `queued_turns` includes the `reservations`, which are admitted but not in the queue
+    yet; `queue_limit` is how many may wait, None for no limit. `loads` are the latest loads.
     """
 
     name: str
@@ -47,6 +54,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     weight_bytes: int
     aliases: tuple[str, ...]
     capacity: int
+    defaults: ModelDefaults = ModelDefaults()
     active_turns: int
     queued_turns: int
     process_id: int | None = None
@@ -54,14 +62,21 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     last_crash: LastCrash | None = None
     unavailable: str | None = None
+    reservations: int = 0
+    queue_limit: int | None = None
+    loads: tuple[LoadRecord, ...] = ()
 
 
 class Models:
-    """Names, and the models they mean now. Call it on the event loop only.
+    """Model names and the models bound to them. Event loop only.
 
     Args:
-        declared: what can be served, by name; names of equal sources share one model.
+        declared: the model sources by name; names with equal sources share one model.
+        sampling: the defaults set for a name, which override the model's own.
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
+        max_waiting_bytes: how much memory all waiting requests may hold; None for no limit (D-38).
+        spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
+        default: the declared model that answers requests for a name that is not declared (R-059).
         wait_s: how long a load waits for memory.
     """
 
@@ -70,48 +85,70 @@ class Models:
         declared: Mapping[str, ModelSource],
         *,
         max_waiting: int | None,
+        max_waiting_bytes: int | None = None,
+        spread: Callable[[], float] = lambda: 0.0,
+        default: str | None = None,
         memory: Memory,
         wait_s: float,
         idle: Suspends,
         clock: Clock,
+        sampling: Mapping[str, ModelDefaults] | None = None,
     ) -> None:
         self._declared = dict(declared)
+        self._default = default
         self._means = dict(declared)
+        self._sampling = dict(sampling or {})
         self._clock = clock
         self._wait_s = wait_s
         self._declared_s = clock.now_ms() // 1000
         self._asking: Counter[str] = Counter()
         self._swaps: Counter[ModelSource] = Counter()
-        self._cold = ColdAdmissions(max_waiting)
-        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting))
+        self._max_waiting = max_waiting
+        self._spread = spread
+        self._cold = ColdAdmissions(max_waiting, spread)
+        self._backlog = Backlog(max_waiting_bytes, self.retry_after_s)
+        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting, spread))
         self.memory = memory
         self.gate = Gate()
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
-        self._shrink_warm: Callable[[int], int] = lambda _: 0
+        self._shrink_cache: Callable[[int], int] = lambda _: 0
         self._on_unload: Callable[[InferenceEngine], None] = lambda _: None
         self.supervisor = Supervisor(self._loading, self.registry, clock, self._forget_caches)
         self._pressure = Pressure(memory.budget_bytes)
         memory.reclaim_by(self._reclaim)
         memory.count_held(self._held_bytes)
 
-    # ── what a request does ──
+    # ── requests ──
 
-    def admit(self, name: str, *, yields: bool = False) -> Entry:
-        """Admit a request, before anything else is done for it; it waits for nothing (R-030, R-032, R-038).
+    def resolve(self, name: str) -> str:
+        """The model that answers a request for `name`: the one of that name, or the default if there is none.
+
+        Raises:
+            ModelNotFoundError: it is not declared, and there is no default.
+        """
+        if name not in self._declared and self._default is not None:
+            log.info("[models] request for an unknown model; using %s", self._default)
+            return self._default
+        self._require(name)
+        return name
+
+    def admit(self, name: str, *, yields: bool = False) -> Admission:
+        """Admit a request before any other work is done for it; never waits (R-030, R-032, R-038).
 
         Args:
             yields: whether it lets all other requests go first; it is then never refused.
 
         Raises:
             ModelNotFoundError: no such model is declared; the error lists those that are.
-            QueueFullError: as many requests as may are waiting for it.
+            QueueFullError: too many requests are already waiting for it.
         """
         self._require(name)
         binding = self.registry.find(name)
-        admission: Admission = Yielding()
+        admission: Beginning = YieldingAdmission()
         if not yields:
-            admission = binding.lane.permit() if binding else self._cold.admit(name)
-        return Entry(admission, partial(self._lease, name), self.memory.look_again)
+            admission = binding.lane.reservation() if binding else self._cold.admit(name)
+        backlog = Backlog(None, self.retry_after_s) if yields else self._backlog
+        return Admission(admission, partial(self._lease, name), self.memory.look_again, backlog)
 
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
@@ -126,49 +163,63 @@ class Models:
             self._asking[name] -= 1
 
     @asynccontextmanager
-    async def seat(self, entry: Entry, most_tokens: int) -> AsyncIterator[Claim]:
-        """Run inside it: a place in the lane, a pass of the gate and memory for the turn's tokens (R-057).
+    async def acquire(self, admission: Admission, most_tokens: int) -> AsyncIterator[MemoryReservation]:
+        """Hold a slot in the lane, the gate and memory for the turn's tokens inside the block (R-057).
 
         Args:
-            most_tokens: how many tokens the turn can come to hold.
+            most_tokens: the most tokens that the turn can hold.
 
         Yields:
-            The claim on that memory.
+            The memory reservation.
 
         Raises:
-            BindingChangedError: the name means another model by now (R-139).
-            ModelUnavailableError: other turns left no memory in time.
+            BindingChangedError: the name has been rebound to another model (R-139).
+            ModelUnavailableError: no memory became free in time.
         """
-        lease, held = entry.lease, list[Leavable]()
+        lease, held = admission.lease, list[Releasable]()
         try:
-            held.append(await entered(partial(lease.lane.place, entry.permit)))
+            held.append(await acquired(partial(lease.lane.slot, admission.reservation)))
+            admission.weigh(0)
             if not lease.holds:
                 raise BindingChangedError(lease.name, "while the request was queued")
-            held.append(await entered(self.gate.read))
+            held.append(await acquired(self.gate.read))
             kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
-            claim = await self._running_memory(kv_bytes)
-            held.append(claim)
-            # Last: nothing comes between this and the engine.
+            reservation = await self._running_memory(kv_bytes)
+            held.append(reservation)
+            # Last, so that nothing happens between this and the engine.
             await self.supervisor.until_up(lease.binding)
-            yield claim
+            began_ms = self._clock.now_ms()
+            try:
+                yield reservation
+            finally:
+                lease.lane.pace.note((self._clock.now_ms() - began_ms) / 1000)
         finally:
             for each in reversed(held):
-                each.leave()
+                each.release()
 
-    async def _running_memory(self, kv_bytes: int) -> Claim:
+    def retry_after_s(self, waiting: int | None = None) -> int:
+        """In how many seconds the waiting requests will have run: `waiting` of them, or all (D-38).
+
+        Uses the slowest model in memory, as it is not known which of them will have room first.
+        """
+        lanes = [binding.lane for binding in self.resident()]
+        guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
+        return max((lane.retry_after_s(waiting) for lane in lanes), default=guess_s)
+
+    async def _running_memory(self, kv_bytes: int) -> MemoryReservation:
         try:
             async with asyncio.timeout(self._wait_s):
-                return await entered(partial(self.memory.ask, "running", kv_bytes))
+                return await acquired(partial(self.memory.ask, "running", kv_bytes))
         except TimeoutError:
             raise ModelUnavailableError(
-                f"There was no memory for this turn within {self._wait_s:g} s. Retry later."
+                f"No memory became free for this turn within {self._wait_s:g} s. Retry later."
             ) from None
 
     def check_prompt(self, lease: Lease, digest: str) -> None:
-        """Refuse a prompt that ended the engine twice in a row.
+        """Refuse a prompt that recently crashed the engine twice in a row.
 
         Raises:
-            PromptCrashedEngineError: it did, not long ago.
+            PromptCrashedEngineError: it did.
         """
         crashes = self.supervisor.crashes(self._means[lease.name])
         if until_ms := crashes.refused_until_ms(digest, now_ms=self._clock.now_ms()):
@@ -177,20 +228,24 @@ class Models:
             )
 
     def window_tokens(self, engine: InferenceEngine) -> int | None:
-        """The context window, or what of it the memory budget has room for beside the weights."""
+        """The context window, or as much of it as fits the memory budget beside the weights."""
         info, budget_bytes = engine.info, self.memory.budget_bytes
         if budget_bytes is None or not info.kv_bytes_per_token:
             return info.context_window_tokens
         room_tokens = max(1, (budget_bytes - info.weight_bytes) // info.kv_bytes_per_token)
         return min(info.context_window_tokens or room_tokens, room_tokens)
 
-    # ── what an operator does ──
+    def defaults(self, name: str) -> ModelDefaults:
+        """The values for a declared name's parameters that a request does not set (R-177)."""
+        return self._sampling.get(name, ModelDefaults()).over(self._means[name].defaults)
 
-    def listed(self) -> list[ModelEntry]:
+    # ── operators ──
+
+    def listed(self) -> list[ModelStatus]:
         """Every declared model, in the order of declaration."""
-        return [self.entry(name) for name in self._declared]
+        return [self.status(name) for name in self._declared]
 
-    def entry(self, name: str) -> ModelEntry:
+    def status(self, name: str) -> ModelStatus:
         """One declared model.
 
         Raises:
@@ -203,7 +258,7 @@ class Models:
         vitals = binding.engine.vitals() if binding and not down else None
         counts = binding.lane.counts if binding else None
         crashes = self.supervisor.crashes(source)
-        return ModelEntry(
+        return ModelStatus(
             name=name,
             state="loading" if down else "resident" if binding else state,
             registered_s=binding.names[name] if binding else self._declared_s,
@@ -211,54 +266,58 @@ class Models:
             weight_bytes=binding.engine.info.weight_bytes if binding else source.weight_bytes,
             aliases=tuple(other for other in self._names_of(source) if other != name),
             capacity=binding.lane.capacity if binding else 1,
+            defaults=self.defaults(name),
             active_turns=counts.active if counts else 0,
-            queued_turns=counts.queued + counts.permits if counts else self._cold.count(name),
+            queued_turns=counts.queued + counts.reservations if counts else self._cold.count(name),
             process_id=vitals.process_id if vitals else None,
             memory_bytes=vitals.memory_bytes if vitals else 0,
             restarts=crashes.total,
             last_crash=crashes.last,
             unavailable=self.supervisor.given_up(source),
+            reservations=counts.reservations if counts else self._cold.count(name),
+            queue_limit=self._max_waiting,
+            loads=tuple(record for record in self._loading.records if record.model == name),
         )
 
-    async def load(self, name: str) -> ModelEntry:
-        """Have a declared model in memory.
+    async def load(self, name: str) -> ModelStatus:
+        """Load a declared model into memory.
 
         Raises:
             ModelNotFoundError: no such model is declared.
             EngineError, ModelUnavailableError: it could not be loaded.
         """
         self._require(name)
-        # Once: if it has to go again at once, two operators would take turns for ever.
+        # Only once: if it is unloaded again immediately, two operators could otherwise loop forever.
         source = self._means[name]
         self.supervisor.forgive(source)
         if (binding := self.registry.find(name)) is None:
             await self._load(source, name, label="operator")
         else:
             await self.supervisor.until_up(binding)
-        return self.entry(name)
+        return self.status(name)
 
-    async def unload(self, name: str) -> ModelEntry:
-        """Free the memory of what `name` means, under all its names; the next request loads it again.
+    async def unload(self, name: str) -> ModelStatus:
+        """Unload the model that `name` means, under all its names; the next request loads it again.
 
-        Running turns end first: if there are any, this does not wait for them.
+        Running turns finish first; this does not wait for them.
 
         Raises:
             ModelNotFoundError: no such model is declared.
         """
         self._require(name)
         if (binding := self.registry.find(name)) and (freed := self._unload(binding)):
-            # A caller that is cut short must not take the clean-up away.
+            # Cancelling the caller must not cancel the clean-up.
             await asyncio.shield(freed)
-        return self.entry(name)
+        return self.status(name)
 
-    async def swap(self, name: str, to: str) -> ModelEntry:
-        """Let `name` mean the model that was declared as `to`; there is no moment at which it means none.
+    async def swap(self, name: str, to: str) -> ModelStatus:
+        """Rebind `name` to the model declared as `to`, without a moment at which `name` is unbound.
 
-        Turns that run on the old model end on it; what waits for it is told that the model has changed.
+        Turns running on the old model finish on it; queued ones fail with `model_changed`.
 
         Raises:
             ModelNotFoundError: one of the two is not declared.
-            EngineError, ModelUnavailableError: the new one could not be loaded; nothing has changed.
+            EngineError, ModelUnavailableError: the new model could not be loaded; nothing has changed.
         """
         self._require(name)
         self._require(to)
@@ -275,17 +334,17 @@ class Models:
             self._free_if_unused(source)
         if old and not old.names:
             self._unload(old)
-        return self.entry(name)
+        return self.status(name)
 
-    # ── what others ask ──
+    # ── the rest of the server ──
 
     def put(self, name: str, engine: InferenceEngine) -> None:
-        """Serve an engine that is in memory already under a declared name. If it crashes, that is the end."""
+        """Serve an existing engine under a declared name. It is not restarted after a crash."""
         self._loading.put(self._means[name], engine)
         self._bind(name, engine)
 
     def resident(self) -> list[Binding]:
-        """The models in memory that a name means, once each."""
+        """The models in memory that have a name, once each."""
         return self.registry.bindings()
 
     def engine(self, name: str) -> InferenceEngine:
@@ -300,19 +359,19 @@ class Models:
 
     @property
     def load_records(self) -> list[LoadRecord]:
-        """How the latest loads went, the oldest first."""
+        """The latest loads, oldest first."""
         return list(self._loading.records)
 
     def give_up_first(
-        self, shrink_warm: Callable[[int], int], on_unload: Callable[[InferenceEngine], None]
+        self, shrink_cache: Callable[[int], int], on_unload: Callable[[InferenceEngine], None]
     ) -> None:
-        """Say what is given up before a model is.
+        """Set what is reclaimed before a model is unloaded.
 
         Args:
-            shrink_warm: gives up warm caches, that many bytes of them if there are; how many it gave up.
-            on_unload: told of an engine that is about to be closed, so that nothing of it is kept.
+            shrink_cache: evicts cache entries of at least that many bytes, if any; returns the bytes evicted.
+            on_unload: called with an engine about to be closed, so that no cache entry of it is kept.
         """
-        self._shrink_warm, self._on_unload = shrink_warm, on_unload
+        self._shrink_cache, self._on_unload = shrink_cache, on_unload
 
     def close(self) -> None:
         """Close every engine."""
@@ -325,11 +384,11 @@ class Models:
             await asyncio.sleep(LOOK_S)
             engines = [each.engine for each in self.resident() if not self.supervisor.is_down(each)]
             if excess_bytes := self._pressure.look(engines):
-                self._shrink_warm(excess_bytes)
-            # What engines have given back by themselves may suffice for those who wait.
+                self._shrink_cache(excess_bytes)
+            # Memory that engines have freed by themselves may be enough for a waiting reservation.
             self.memory.look_again()
 
-    # ── inside ──
+    # ── internals ──
 
     def _held_bytes(self) -> int:
         return sum(binding.engine.vitals().memory_bytes for binding in self.resident())
@@ -349,7 +408,7 @@ class Models:
 
         if label == "responses" and (error := self.supervisor.given_up(source)):
             raise ModelUnavailableError(error)
-        # An alias, or a model that was unloaded while turns still run on it, is there already (R-065).
+        # An alias, or a model unloaded while turns still run on it, is still in memory (R-065).
         if engine := self._loading.engine(source):
             bind_all(engine)
         else:
@@ -361,7 +420,7 @@ class Models:
         return binding
 
     def _unload(self, binding: Binding) -> "asyncio.Task[None] | None":
-        """Let no name mean the model, and free it; None if that has to wait for the requests that hold it."""
+        """Unbind all names of the model and free it; None if requests still hold it and it is freed later."""
         for name in list(binding.names):
             self.registry.unbind(name)
         begun: list[asyncio.Task[None]] = []
@@ -369,7 +428,7 @@ class Models:
         return begun[0] if begun else None
 
     def _free_if_unused(self, source: ModelSource) -> None:
-        """Free what was loaded for nobody: its names have come to mean other models meanwhile."""
+        """Free a freshly loaded model whose names have been rebound in the meantime."""
         engine = self._loading.engine(source)
         if engine and not self._swaps[source] and not self.registry.is_used(engine):
             self._free(engine)
@@ -383,10 +442,10 @@ class Models:
         self._on_unload(engine)
 
     def _reclaim(self, missing_bytes: int) -> int:
-        """Give up warm caches, then idle models, the longest unused first; what is missing even so."""
+        """Evict cache entries, then idle models, least recently used first; the bytes still missing."""
         missing_bytes -= self._loading.unloading_bytes
         if missing_bytes > 0:
-            missing_bytes -= self._shrink_warm(missing_bytes)
+            missing_bytes -= self._shrink_cache(missing_bytes)
         for binding in sorted(self.resident(), key=lambda each: each.last_use):
             if missing_bytes > 0 and self._is_idle(binding):
                 missing_bytes -= binding.engine.info.weight_bytes

@@ -1,4 +1,4 @@
-"""Loads a model again whose engine has crashed, under the same binding, so that turns can wait for it."""
+"""Reloads the model of a crashed engine under the same binding, so that turns can wait for it."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ log = logging.getLogger("turnlog")
 
 
 class Outage:
-    """The time from a crash to the next load. `error` says why the model stays away, if it does."""
+    """The time from a crash to the next load. `error` is set if the model will not be reloaded."""
 
     def __init__(self) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.error: str | None = None
 
     def end(self, error: str | None = None) -> None:
-        """The model is there again, or `error` says why it will not be."""
+        """The model is loaded again, or `error` says why it will not be."""
         self.error = error
         self.over.set_result(None)
 
@@ -33,7 +33,7 @@ class Supervisor:
     """Watches the engines in memory. Event loop only.
 
     Args:
-        on_crash: told of an engine that has crashed, so that nothing of it is kept.
+        on_crash: called with a crashed engine, so that no cache entry of it is kept.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Supervisor:
         return self._crashes[source]
 
     def given_up(self, source: ModelSource) -> str | None:
-        """Why the model is not loaded until an operator does it, if that is so."""
+        """Why only an operator can load the model again; None if that is not so."""
         return self._given_up.get(source)
 
     def is_down(self, binding: Binding) -> bool:
-        """Whether the model has crashed and is not there again yet."""
+        """Whether the model has crashed and is not loaded again yet."""
         return binding in self._outages
 
     def forgive(self, source: ModelSource) -> None:
-        """An operator wants the model."""
+        """Forget the model's failures: an operator requested it."""
         self._given_up.pop(source, None)
         self._crashes[source].forgive()
 
     def watch(self, binding: Binding, source: ModelSource) -> None:
-        """Load the model of `binding` again when it crashes; without effect if it is watched already."""
+        """Reload the model of `binding` when it crashes; no effect if it is already watched."""
         engine, loop = binding.engine, asyncio.get_running_loop()
         if self._watched.get(binding) is engine:
             return
@@ -85,10 +85,10 @@ class Supervisor:
         engine.crashed.add_done_callback(crashed)
 
     async def until_up(self, binding: Binding) -> None:
-        """Wait while the model is being loaded again.
+        """Wait while the model is being reloaded.
 
         Raises:
-            ModelUnavailableError: it is not loaded again.
+            ModelUnavailableError: it will not be reloaded.
         """
         while outage := self._outages.get(binding):
             await asyncio.shield(outage.over)
@@ -96,12 +96,12 @@ class Supervisor:
                 raise ModelUnavailableError(outage.error)
 
     def forget(self, engine: InferenceEngine) -> None:
-        """The engine is unloaded; its crash would be no crash."""
+        """Stop watching an engine that is being unloaded."""
         for binding in [each for each, watched in self._watched.items() if watched is engine]:
             del self._watched[binding]
 
     def close(self) -> None:
-        """Load nothing again."""
+        """Stop all reloads."""
         for task in self._restarts:
             task.cancel()
 
@@ -113,7 +113,7 @@ class Supervisor:
             "[models] the engine of %s crashed: %s%s",
             names,
             crash.reason,
-            f"; its process wrote last:\n{crash.last_words}" if crash.last_words else "",
+            f"; last output:\n{crash.last_words}" if crash.last_words else "",
         )
         self._on_crash(engine)
         crashes, now_ms = self._crashes[source], self._clock.now_ms()
@@ -135,12 +135,12 @@ class Supervisor:
                 pause_s = await self._load_again(binding, source)
                 if not self._loading.is_dead(binding.engine):
                     return
-            error = "The model was unloaded after its engine had crashed."
+            error = "The model was unloaded after its engine crashed."
         finally:
             self._outages.pop(binding).end(error)
 
     async def _load_again(self, binding: Binding, source: ModelSource) -> float | None:
-        """Put a new engine in place of the dead one; the pause before the next try if that failed."""
+        """Replace a dead engine by a new one; the pause before the next try if that failed."""
         try:
             engine = await self._loading.replace(source, binding.engine, min(binding.names))
         except (EngineError, ModelUnavailableError) as error:
@@ -154,7 +154,7 @@ class Supervisor:
         assert last
         error = (
             f"The engine of model '{name}' crashed {MOST_CRASHES} times within {WINDOW_S / 60:.0f} minutes, "
-            f"last because {last.reason}. It stays unloaded until an operator loads it."
+            f"most recently: {last.reason}. It stays unloaded until an operator loads it."
         )
         log.error("[models] %s", error)
         self._given_up[source] = error

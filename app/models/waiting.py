@@ -1,36 +1,36 @@
-"""The asynchronous side of lanes, gate and memory: it waits until what was asked for is there."""
+"""The asynchronous side of lanes, gate and memory: await the resource that was requested."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 
-class Leavable(Protocol):
-    """Something asked for, that can be given back whether or not it is there yet."""
+class Releasable(Protocol):
+    """A requested resource, which can be released whether or not it has been granted."""
 
-    def leave(self) -> None:
-        """Give it back; without effect the second time."""
-
-
-Asked = TypeVar("Asked", bound=Leavable)
+    def release(self) -> None:
+        """Give it back; no effect the second time."""
 
 
-async def entered(ask: Callable[[Callable[[], None]], Asked]) -> Asked:
-    """What `ask` asks for, once it is there; if the wait is cut short it is given back.
+Asked = TypeVar("Asked", bound=Releasable)
+
+
+async def acquired(ask: Callable[[Callable[[], None]], Asked]) -> Asked:
+    """Await the resource that `ask` requests; releases it if the wait is cancelled.
 
     Args:
-        ask: asks, with what is to be called when it is there.
+        ask: requests the resource, given the callback for when it is granted.
     """
-    there = asyncio.get_running_loop().create_future()
+    granted = asyncio.get_running_loop().create_future()
 
     def enter() -> None:
-        if not there.done():
-            there.set_result(None)
+        if not granted.done():
+            granted.set_result(None)
 
     asked = ask(enter)
     try:
-        await there
+        await granted
     except BaseException:
-        asked.leave()
+        asked.release()
         raise
     return asked

@@ -1,7 +1,7 @@
 """Whether the server can do its work: the store answers, its file is still there, the engines answer."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 from turnlog.app.models import Models
@@ -16,9 +16,16 @@ STUCK_QUEUE_S = 10.0
 
 
 class Health:
-    """Asks the parts of the server that can get stuck, each with a deadline."""
+    """Asks the parts of the server that can get stuck, each with a deadline.
 
-    def __init__(self, models: Models, reader: EventReader, load: JournalLoad) -> None:
+    Args:
+        stopping: whether the server takes no new turns any more.
+    """
+
+    def __init__(
+        self, models: Models, reader: EventReader, load: JournalLoad, stopping: Callable[[], bool]
+    ) -> None:
+        self._stopping = stopping
         self._models = models
         self._reader = reader
         self._load = load
@@ -34,12 +41,14 @@ class Health:
         ]
         found = [problem for problem in await asyncio.gather(*checks) if problem]
         found += filter(None, {model.unavailable for model in self._models.listed()})
+        if self._stopping():
+            found.append("the server is stopping")
         if not self._reader.same_file():
             found.append("the store's file was deleted or replaced; what is written now will be lost")
         if (waited_s := self._load.oldest_queued_s()) > STUCK_QUEUE_S:
             found.append(f"the store has not taken a write for {waited_s:.0f} s")
         if not self._load.accepts_new:
-            found.append("the store is behind with its writes, so no new turns are taken")
+            found.append("the store is overloaded and rejects new turns")
         return found
 
 

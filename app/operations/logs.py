@@ -11,8 +11,9 @@ import logging
 import re
 import sqlite3
 import sys
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Literal
 
 from structlog.contextvars import bind_contextvars, merge_contextvars
@@ -21,6 +22,8 @@ from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from turnlog.app.operations.line_queue import LineQueue
+from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import ChainReadError, EngineError, IllegalTransitionError, StorageError
 
 LogFormat = Literal["text", "json"]
@@ -33,13 +36,45 @@ _OWN = ("turnlog", "adapters", "app")
 _HARMLESS = (StorageError, EngineError, IllegalTransitionError, OSError, sqlite3.Error)
 _QUOTING = (ChainReadError,)
 
-_FIELDS = ("method", "route", "status", "duration_ms", "response_id")
+_FIELDS = ("request_id", "status", "duration_ms", "response_id", "owner", "code", "param")
 """What a line may bring by `extra`."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | None = None) -> None:
+STRANGER_LINES = Budget("stranger_log_lines", 60)
+"""Lines a minute about what comes from nobody that is known; whoever can connect can cause them."""
+
+_strangers = logging.getLogger("turnlog.strangers")
+
+
+class FewAMinute(logging.Filter):
+    """Lets so many lines of a logger through in a minute; the first of the next one says what is missing."""
+
+    def __init__(self, budget: Budget, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._budget = budget
+        self._clock_s = clock_s
+        self._minute = 0
+        self._lines = 0
+        budget.in_use = lambda: min(self._lines, budget.limit)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether there is room for another line."""
+        minute = int(self._clock_s() // 60)
+        if minute != self._minute:
+            left_out = max(0, self._lines - int(self._budget.limit))
+            self._minute, self._lines = minute, 0
+            if left_out:
+                log.info("[http] %d more lines about requests without a key are left out", left_out)
+        self._lines += 1
+        if self._lines > self._budget.limit:
+            self._budget.reach()
+            return False
+        return True
+
+
+def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | LineQueue | None = None) -> None:
     """Send this process's lines to `stream`, stderr by default: as JSON, or as text, coloured on a terminal.
 
     Args:
@@ -69,6 +104,8 @@ def set_up_logs(log_format: LogFormat, level: str, stream: IO[str] | None = None
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    if not _strangers.filters:
+        _strangers.addFilter(FewAMinute(STRANGER_LINES))
     for name in _OWN:
         logging.getLogger(name).setLevel(level.upper())
 

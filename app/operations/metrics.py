@@ -6,17 +6,18 @@ codes, never an owner, an id or anything a client wrote.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from turnlog.app.models.memory import Memory, Use
-from turnlog.app.models.service import ModelEntry, State
+from turnlog.app.models.service import ModelStatus, State
 from turnlog.app.turns.pending import Sizes
+from turnlog.domain.budgets import Budget
 from turnlog.domain.events import TurnFailed
 from turnlog.domain.ports import JournalLoad
 from turnlog.domain.response import Response, api_status
@@ -28,8 +29,8 @@ _LAG_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _TOKENS_PER_S = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500)
 
 
-class WarmSize(NamedTuple):
-    """How many warm caches there are, and how much memory they take."""
+class PoolSize(NamedTuple):
+    """The number of cache entries, and their memory."""
 
     entries: int
     size_bytes: int
@@ -38,39 +39,43 @@ class WarmSize(NamedTuple):
 class Sources(NamedTuple):
     """The living objects that are asked whenever the metrics are read, on the event loop."""
 
-    models: Callable[[], Iterable[ModelEntry]]
+    models: Callable[[], Iterable[ModelStatus]]
     pending: Callable[[], Sizes]
     load: JournalLoad
     memory: Memory
-    warm: Callable[[], WarmSize]
+    warm: Callable[[], PoolSize]
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own. Any thread may count, the event loop reads."""
+    """The metrics of one service, in its own registry. Any thread may count, the event loop reads."""
 
     def __init__(self, sources: Sources) -> None:
         self._registry = registry = CollectorRegistry()
         registry.register(_Now(sources))
+        self._budgets = _Budgets()
+        registry.register(self._budgets)
 
-        def counter(name: str, told: str, *labels: str) -> Counter:
-            return Counter(f"turnlog_{name}", told, labels, registry=registry)
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(f"turnlog_{name}", description, labels, registry=registry)
 
-        def histogram(name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"turnlog_{name}", told, labels, registry=registry, buckets=buckets)
+        def histogram(name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"turnlog_{name}", description, labels, registry=registry, buckets=buckets)
 
         self._turns = counter("turns", "Turns that ended.", "model", "state", "reason")
         self._input = counter("input_tokens", "Prompt tokens of ended turns.", "model")
-        self._cached = counter("cached_tokens", "Those of them that a warm cache saved.", "model")
-        self._output = counter("output_tokens", "Tokens that ended turns wrote.", "model")
-        self._cache = counter("cache", "Turns that reached the engine, by their cache.", "model", "class")
-        self._refusals = counter("refusals", "Requests that were refused, by error code.", "code")
-        self._store_failures = counter("store_failures", "Writes that failed, by error code.", "code")
-        self._queue = histogram("queue_seconds", "Accepted until in the lane.", _WAIT_S, "model")
-        self._first = histogram("first_token_seconds", "In the lane until a token.", _WAIT_S, "model")
-        self._rate = histogram("decode_tokens_per_second", "After the first.", _TOKENS_PER_S, "model")
-        self._turn = histogram("turn_seconds", "Accepted until ended.", _TURN_S, "model", "state")
-        self._write = histogram("store_write_seconds", "Handed over until durable.", _WRITE_S)
-        self._lag = histogram("loop_lag_seconds", "How late a timer of the event loop fired.", _LAG_S)
+        self._cached = counter("cached_tokens", "Prompt tokens served from the prefix cache.", "model")
+        self._output = counter("output_tokens", "Output tokens of ended turns.", "model")
+        self._cache = counter("cache", "Turns that reached the engine, by cache class.", "model", "class")
+        self._refusals = counter("refusals", "Refused requests, by error code.", "code")
+        self._store_failures = counter("store_failures", "Failed writes to the store, by error code.", "code")
+        self._queue = histogram("queue_seconds", "Time from acceptance to a slot.", _WAIT_S, "model")
+        self._first = histogram(
+            "first_token_seconds", "Time from a slot to the first token.", _WAIT_S, "model"
+        )
+        self._rate = histogram("decode_tokens_per_second", "Decode rate.", _TOKENS_PER_S, "model")
+        self._turn = histogram("turn_seconds", "Turn duration.", _TURN_S, "model", "state")
+        self._write = histogram("store_write_seconds", "Time until a write is durable.", _WRITE_S)
+        self._lag = histogram("loop_lag_seconds", "Event loop lag.", _LAG_S)
 
     def turn_ended(self, response: Response) -> None:
         """Count a turn; to be called once, when its last event has been recorded."""
@@ -91,6 +96,10 @@ class Metrics:
             self._first.labels(model).observe(ended.timing.first_token_ms / 1000)
         if ended.timing.decode_tokens_per_s is not None:
             self._rate.labels(model).observe(ended.timing.decode_tokens_per_s)
+
+    def show(self, *budgets: Budget) -> None:
+        """Tell of these budgets, too."""
+        self._budgets.shown += budgets
 
     def refused(self, code: str) -> None:
         """Count a request that was refused with this error code."""
@@ -127,34 +136,61 @@ class _Now:
         used = self._sources.memory.used
         yield _gauges("models", "Models by state.", "state", {each: states[each] for each in get_args(State)})
         running = {each.name: each.active_turns for each in models}
-        yield _gauges("active_turns", "Turns that have their place.", "model", running)
+        yield _gauges("active_turns", "Turns that hold a slot.", "model", running)
         waiting = {each.name: each.queued_turns for each in models}
-        yield _gauges("queue_depth", "Turns that wait for their place.", "model", waiting)
+        yield _gauges("queue_depth", "Turns that wait for a slot, queued or not yet.", "model", waiting)
+        permits = {each.name: each.reservations for each in models}
+        yield _gauges("permits", "Reservations: waiting turns not yet in the queue.", "model", permits)
+        limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
+        yield _gauges("queue_limit", "Maximum number of waiting turns.", "model", limits)
         yield _gauges(
-            "memory_bytes", "Memory in use, by what for.", "use", {each: used[each] for each in get_args(Use)}
+            "memory_bytes", "Memory in use, by use.", "use", {each: used[each] for each in get_args(Use)}
         )
-        for name, (told, value) in self._unlabelled().items():
-            yield GaugeMetricFamily(f"turnlog_{name}", told, value=value)
+        for name, (description, value) in self._unlabelled().items():
+            yield GaugeMetricFamily(f"turnlog_{name}", description, value=value)
 
     def _unlabelled(self) -> dict[str, tuple[str, float]]:
         sources = self._sources
         sizes, warm, budget_bytes = sources.pending(), sources.warm(), sources.memory.budget_bytes
         return {
             "memory_budget_bytes": (
-                "What may be in use together.",
+                "Memory budget.",
                 inf if budget_bytes is None else budget_bytes,
             ),
-            "warm_entries": ("Warm caches.", warm.entries),
-            "warm_bytes": ("Memory of the warm caches.", warm.size_bytes),
-            "pending_writes": ("Commits whose write is under way.", sizes.writes),
-            "wedged_writes": ("Commits whose write is past its hard limit.", sizes.markers),
-            "store_queued_bytes": ("What waits for the store, in memory.", sources.load.queued_bytes),
-            "store_oldest_wait_seconds": ("How long the oldest has waited.", sources.load.oldest_queued_s()),
+            "warm_entries": ("Cache entries.", warm.entries),
+            "warm_bytes": ("Memory of the cache entries.", warm.size_bytes),
+            "pending_writes": ("Pending writes of committed turns.", sizes.writes),
+            "wedged_writes": ("Pending writes past their hard limit.", sizes.markers),
+            "store_queued_bytes": ("Bytes in memory that wait for the store.", sources.load.queued_bytes),
+            "store_oldest_wait_seconds": (
+                "Age of the oldest event that waits for the store.",
+                sources.load.oldest_queued_s(),
+            ),
         }
 
 
-def _gauges(name: str, told: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"turnlog_{name}", told, labels=(label,))
+class _Budgets:
+    """The budgets: their limits, how much of them is in use, and how often they were reached."""
+
+    def __init__(self) -> None:
+        self.shown: list[Budget] = []
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask the budgets."""
+        limit = GaugeMetricFamily("turnlog_budget_limit", "How much there is.", labels=["budget"])
+        in_use = GaugeMetricFamily("turnlog_budget_in_use", "How much is in use.", labels=["budget"])
+        reached = CounterMetricFamily(
+            "turnlog_budget_reached", "How often there was no more.", labels=["budget"]
+        )
+        for budget in self.shown:
+            limit.add_metric([budget.name], budget.limit)
+            in_use.add_metric([budget.name], budget.in_use())
+            reached.add_metric([budget.name], budget.reached)
+        yield from (limit, in_use, reached)
+
+
+def _gauges(name: str, description: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"turnlog_{name}", description, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)
     return family

@@ -1,10 +1,10 @@
-"""Warm sessions: what a model has read is kept, so that the next turn need not read it again.
+"""The prefix cache: keeps the KV caches of finished turns, so that the next turn need not prefill again.
 
-No session holds a conversation. Every prompt is rendered whole from its request and its chain, and a warm
-cache only spares the model what both begin with, so warmth changes neither prompt nor answer (D-24).
+It holds no conversation. Every prompt is rendered whole from its request and its chain; a cache entry only
+saves computing their common prefix, so it changes neither prompt nor answer (D-24).
 """
 
-from turnlog.app.prefix_cache.pool import Scope, WarmPool
-from turnlog.app.prefix_cache.sessions import Session, Sessions
+from turnlog.app.prefix_cache.cache import CacheLookup, PrefixCache
+from turnlog.app.prefix_cache.pool import CachePool, Scope
 
-__all__ = ["Scope", "Session", "Sessions", "WarmPool"]
+__all__ = ["CacheLookup", "CachePool", "PrefixCache", "Scope"]

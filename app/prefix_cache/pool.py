@@ -1,6 +1,6 @@
-"""The warm caches: which are kept, which is the best for a prompt, which have to go (D-15, D-24, D-28).
+"""The pool of cache entries: retention, best match for a prompt, and eviction (D-15, D-24, D-28).
 
-Synchronous, and the only place that keeps or drops a handle of an engine.
+Synchronous, and the only place that keeps or drops an engine's cache handles.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Memory, MemoryReservation
 from turnlog.domain.conversation import Answers
 from turnlog.domain.ports import CacheHandle, InferenceEngine, Prompt
 from turnlog.domain.tokens import TokenIds
@@ -18,14 +18,14 @@ _Name = TypeVar("_Name")
 _What = TypeVar("_What")
 
 LEAST_SHARED_TOKENS = 64
-"""A cache that was not asked for by id or key is used if it has at least so much of the prompt (D-28)."""
+"""An entry not named by id or key is used only if it shares at least this much of the prompt (D-28)."""
 
 MOST_NAMES = 1_024
-"""How many responses, and how many keys, lead to one cache; the oldest are forgotten."""
+"""How many responses, and how many keys, may name one entry; the oldest are forgotten."""
 
 
 class Scope(NamedTuple):
-    """Whose caches are meant: nothing of one owner, salt or model is ever used for another.
+    """The scope of an entry: nothing of one owner, salt or model is ever used for another.
 
     `salt` is a fingerprint; None is no salt, which differs from every salt.
     """
@@ -36,11 +36,11 @@ class Scope(NamedTuple):
 
 
 @dataclass(eq=False, kw_only=True)
-class WarmCache:
-    """What a model has read of one conversation, and by which names it can be asked for.
+class CacheEntry:
+    """The cache of one conversation's tokens, and the names it can be looked up by.
 
-    `filed` has the responses that lead here, with the instructions they had; `keys` the fingerprints of the
-    prompt cache keys it was made with, each with the instructions. `ids` are what was read and written.
+    `filed` maps the responses that lead here to their instructions; `keys` has the fingerprints of the prompt
+    cache keys it was made with, each with the instructions. `ids` are the tokens read and written.
     """
 
     scope: Scope
@@ -51,51 +51,51 @@ class WarmCache:
     answers: Answers = field(default_factory=dict)
     expires_ms: int = 0
     last_use: int = 0
-    claim: Claim | None = None
+    reservation: MemoryReservation | None = None
 
     @property
     def size_bytes(self) -> int:
         """Memory that the handle holds."""
         return self.scope.engine.size_bytes(self.handle)
 
-    def covers(self, other: "WarmCache") -> bool:
-        """Whether this one is as good as the other wherever that one is."""
+    def covers(self, other: "CacheEntry") -> bool:
+        """Whether this entry can replace the other for every prompt."""
         if self.ids == other.ids:
             return True
         if self.ids[: len(other.ids)] != other.ids:
             return False
-        # Some caches cannot be cut back to an earlier place. One id is always left to be read.
+        # Some caches cannot be trimmed to a shorter prefix. At least one id is always left to be read.
         spared = self.scope.engine.common_prefix(self.handle, Prompt(other.ids))
         return spared >= len(other.ids) - 1
 
-    def take_names_of(self, other: "WarmCache") -> None:
-        """Let the responses that lead to the other lead here."""
+    def take_names_of(self, other: "CacheEntry") -> None:
+        """Take over the other entry's names."""
         self.filed = _newest(other.filed | self.filed)
         self.answers = {**other.answers, **self.answers}
         if self.ids == other.ids:
             self.keys = _newest(other.keys | self.keys)
 
-    def stand_in_for(self, newer: "WarmCache") -> None:
-        """Be found, and last, as the newer one would have been."""
+    def stand_in_for(self, newer: "CacheEntry") -> None:
+        """Take over the newer entry's names and expiry."""
         self.filed = _newest(self.filed | newer.filed)
         self.answers = {**newer.answers, **self.answers}
         self.keys = _newest(self.keys | newer.keys)
         self.expires_ms = max(self.expires_ms, newer.expires_ms)
 
 
-class WarmPool:
-    """Keeps caches within two bounds, the longest unused leaving first.
+class CachePool:
+    """Keeps entries within two bounds; the least recently used is evicted first.
 
     Args:
-        memory: the budget that the caches are a part of; they take only what nobody else needs.
-        most_entries, most_bytes: how many there may be, and how much memory they may take together.
+        memory: the shared budget; entries take only memory that nothing else needs.
+        most_entries, most_bytes: the most entries, and the most memory they may take together.
     """
 
     def __init__(self, memory: Memory, *, most_entries: int, most_bytes: int) -> None:
         self._memory = memory
         self._most_entries = most_entries
         self._most_bytes = most_bytes
-        self._caches: list[WarmCache] = []
+        self._caches: list[CacheEntry] = []
         self._uses = count(1)
         self._gone: WeakSet[InferenceEngine] = WeakSet()
 
@@ -105,27 +105,27 @@ class WarmPool:
     @property
     def size_bytes(self) -> int:
         """Memory that the pool holds."""
-        return sum(cache.claim.count_bytes for cache in self._caches if cache.claim)
+        return sum(cache.reservation.count_bytes for cache in self._caches if cache.reservation)
 
     def filed_under(
         self, scope: Scope, response_id: str, instructions: str | None, now_ms: int
-    ) -> WarmCache | None:
-        """The cache that a response leads to, if it had the same instructions (tier 1, R-090)."""
+    ) -> CacheEntry | None:
+        """The entry that a response leads to, if it had the same instructions (tier 1, R-090)."""
         for cache in self._alive(scope, now_ms):
             if response_id in cache.filed and cache.filed[response_id] == instructions:
                 return cache
         return None
 
-    def keyed(self, scope: Scope, key: str, instructions: str | None, now_ms: int) -> WarmCache | None:
-        """The latest cache made with a key and the same instructions (tier 2, R-092)."""
+    def keyed(self, scope: Scope, key: str, instructions: str | None, now_ms: int) -> CacheEntry | None:
+        """The most recent entry with this key and the same instructions (tier 2, R-092)."""
         fitting = (cache for cache in self._alive(scope, now_ms) if (key, instructions) in cache.keys)
         return max(fitting, key=lambda cache: cache.last_use, default=None)
 
-    def best(self, scope: Scope, prompt: Prompt, named: WarmCache | None, now_ms: int) -> WarmCache | None:
-        """The cache that spares the model most of the prompt; none if none is worth it.
+    def best(self, scope: Scope, prompt: Prompt, named: CacheEntry | None, now_ms: int) -> CacheEntry | None:
+        """The entry that shares the longest prefix with the prompt; None if none shares enough.
 
         Args:
-            named: the one that was asked for, which is good for any length.
+            named: the entry found by name, which any shared length suffices for.
         """
         best, most = None, 0
         for cache in self._alive(scope, now_ms):
@@ -137,20 +137,20 @@ class WarmPool:
         return best
 
     def answers(self, scope: Scope, now_ms: int) -> Answers:
-        """Every answer that is in a cache, with its ids."""
+        """Every answer in an entry, with its ids."""
         answers = (item for cache in self._alive(scope, now_ms) for item in cache.answers.items())
-        return {said: ids for said, ids in answers if any(ids)}
+        return {answer: ids for answer, ids in answers if any(ids)}
 
-    def put(self, cache: WarmCache) -> None:
-        """Keep a cache, in place of those it covers.
+    def put(self, cache: CacheEntry) -> None:
+        """Keep an entry, replacing those it covers.
 
-        It is dropped if there is no room even so, or if its model has gone.
+        It is dropped if there is still no room, or if its model was unloaded.
         """
         if cache.scope.engine in self._gone:
             self._drop_handle(cache)
             return
         others = self._of(cache.scope)
-        if longer := next((other for other in others if _is_spared_by(cache, other)), None):
+        if longer := next((other for other in others if _is_redundant_beside(cache, other)), None):
             longer.stand_in_for(cache)
             longer.last_use = next(self._uses)
             self._drop_handle(cache)
@@ -165,77 +165,77 @@ class WarmPool:
                 self._remove(other)
         while self._caches and self._is_too_much(size_bytes):
             self._remove(self._longest_unused())
-        claim = self._memory.take("warm", size_bytes)
-        # Whoever waits for memory has taken from the pool what it needs; the rest may stay.
-        while claim is None and self._caches and not self._memory.is_waited_for:
+        reservation = self._memory.take("warm", size_bytes)
+        # A waiting reservation has already reclaimed all it can use; the other entries may stay.
+        while reservation is None and self._caches and not self._memory.is_waited_for:
             self._remove(self._longest_unused())
-            claim = self._memory.take("warm", size_bytes)
-        if claim is None:
+            reservation = self._memory.take("warm", size_bytes)
+        if reservation is None:
             self._drop_handle(cache)
             return
-        cache.claim = claim
+        cache.reservation = reservation
         cache.last_use = next(self._uses)
         self._caches.append(cache)
 
     def shrink(self, missing_bytes: int) -> int:
-        """Give up at least so many bytes, or all there is; how many were given up."""
-        given_up = 0
-        while self._caches and given_up < missing_bytes:
+        """Evict entries of at least `missing_bytes`, or all of them; returns the bytes evicted."""
+        evicted = 0
+        while self._caches and evicted < missing_bytes:
             cache = self._longest_unused()
-            given_up += cache.claim.count_bytes if cache.claim else 0
+            evicted += cache.reservation.count_bytes if cache.reservation else 0
             self._remove(cache)
-        return given_up
+        return evicted
 
     def expire(self, now_ms: int) -> int:
-        """Drop what has expired (R-101); how many that were."""
+        """Drop expired entries (R-101); returns how many."""
         expired = [cache for cache in self._caches if cache.expires_ms < now_ms]
         for cache in expired:
             self._remove(cache)
         return len(expired)
 
     def forget(self, engine: InferenceEngine) -> None:
-        """Drop everything of a model that goes; what is still read on it is not kept."""
+        """Drop all entries of a model being unloaded; later ones of it are not kept either."""
         self._gone.add(engine)
         for cache in list(self._caches):
             if cache.scope.engine is engine:
                 self._remove(cache)
 
     def _could_hold(self, size_bytes: int) -> bool:
-        """Whether there would be room if all others went; else none of them has to."""
+        """Whether it would fit if all others were evicted; otherwise none of them needs to be."""
         most_bytes = min(self._most_bytes, self._memory.free_bytes + self.size_bytes)
         return self._most_entries > 0 and size_bytes <= most_bytes
 
     def _is_too_much(self, size_bytes: int) -> bool:
         return len(self) >= self._most_entries or self.size_bytes + size_bytes > self._most_bytes
 
-    def _alive(self, scope: Scope, now_ms: int) -> Iterator[WarmCache]:
+    def _alive(self, scope: Scope, now_ms: int) -> Iterator[CacheEntry]:
         self.expire(now_ms)
         return iter(self._of(scope))
 
-    def _of(self, scope: Scope) -> list[WarmCache]:
+    def _of(self, scope: Scope) -> list[CacheEntry]:
         return [cache for cache in self._caches if cache.scope == scope]
 
-    def _longest_unused(self) -> WarmCache:
+    def _longest_unused(self) -> CacheEntry:
         return min(self._caches, key=lambda cache: cache.last_use)
 
-    def _remove(self, cache: WarmCache) -> None:
-        # Its memory, given back, may let in somebody who has others given up, while those are gone through.
+    def _remove(self, cache: CacheEntry) -> None:
+        # Releasing memory may grant a waiting reservation, which can evict further entries reentrantly.
         if cache not in self._caches:
             return
         self._caches.remove(cache)
         self._drop_handle(cache)
-        if cache.claim:
-            cache.claim.leave()
+        if cache.reservation:
+            cache.reservation.release()
 
-    def _drop_handle(self, cache: WarmCache) -> None:
+    def _drop_handle(self, cache: CacheEntry) -> None:
         cache.scope.engine.drop(cache.handle)
 
 
-def _is_spared_by(cache: WarmCache, other: WarmCache) -> bool:
-    """Whether the other makes the cache superfluous. Of two equals the newer stays."""
+def _is_redundant_beside(cache: CacheEntry, other: CacheEntry) -> bool:
+    """Whether the other makes the entry redundant. Of two equals the newer stays."""
     return other.covers(cache) and not cache.covers(other)
 
 
 def _newest(names: dict[_Name, _What]) -> dict[_Name, _What]:
-    """The last of them."""
+    """The last `MOST_NAMES` of them."""
     return dict(islice(names.items(), max(0, len(names) - MOST_NAMES), None))

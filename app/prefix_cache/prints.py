@@ -3,13 +3,14 @@
 import hashlib
 import hmac
 import logging
-import os
 import secrets
+
+from turnlog.app.settings import prompt_cache_keys_disabled
 
 log = logging.getLogger("turnlog")
 
 LEAST_KEY_LENGTH = 8
-"""Shorter keys are no keys: different conversations would share them by accident (R-095)."""
+"""Shorter keys are ignored: different conversations would share them by accident (R-095)."""
 
 REMEMBERED_KEYS = 256
 
@@ -26,10 +27,10 @@ class KeyPrints:
         self._warned: dict[str, None] = {}
 
     def key(self, raw: str | None) -> str | None:
-        """The fingerprint of a `prompt_cache_key`; None if it is none, too short or switched off."""
+        """The fingerprint of a `prompt_cache_key`; None if there is none, or it is too short or disabled."""
         if not raw:
             return None
-        if len(raw) < LEAST_KEY_LENGTH or not _keys_in_use():
+        if len(raw) < LEAST_KEY_LENGTH or prompt_cache_keys_disabled():
             self._warn_once(raw)
             return None
         return self._print("key", raw)
@@ -42,7 +43,7 @@ class KeyPrints:
         return hmac.new(self._nonce, f"{kind}:{raw}".encode(), hashlib.sha256).hexdigest()[:32]
 
     def _warn_once(self, raw: str) -> None:
-        """Say that a key is of no use, once for each of the latest (R-098)."""
+        """Warn that a key is ignored, once for each recent key (R-098)."""
         seen = hashlib.sha256(raw.encode()).hexdigest()[:16]
         if seen in self._warned:
             return
@@ -50,12 +51,7 @@ class KeyPrints:
             del self._warned[next(iter(self._warned))]
         self._warned[seen] = None
         log.warning(
-            "[responses] a prompt_cache_key is not used: it is shorter than %d characters, or "
-            "MLX_DISABLE_PROMPT_CACHE_KEY is 1",
+            "[responses] ignoring a prompt_cache_key: it is shorter than %d characters, or "
+            "TURNLOG_DISABLE_PROMPT_CACHE_KEY is 1",
             LEAST_KEY_LENGTH,
         )
-
-
-def _keys_in_use() -> bool:
-    """Read at each use, so that it can be changed meanwhile (R-096)."""
-    return os.environ.get("MLX_DISABLE_PROMPT_CACHE_KEY") != "1"

@@ -1,4 +1,4 @@
-"""Replay: a turn that is over is run again, told again, or checked against what it was.
+"""Replay: a finished turn is re-run, re-streamed, or checked against the original.
 
 A replay is a response of its own that names the original in `replay_of`. The original's events never change.
 """

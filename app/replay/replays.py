@@ -1,4 +1,4 @@
-"""The use cases of replay: run a turn that is over again, tell it again, and compare."""
+"""The use cases of replay: run a finished turn again, stream it again, and compare."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from turnlog.app.models import Models
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.live import LiveTurn
-from turnlog.domain.audit.check import Spell, Verdict, check_checkable, judge
+from turnlog.domain.audit.check import DecodeTokens, Verdict, check_checkable, judge
 from turnlog.domain.events import ResponseCreated, ResponseEvent
 from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
@@ -37,7 +37,7 @@ class Replays:
         """Run the turn again with its own seed on its own model, to compare the two.
 
         Raises:
-            InvalidRequestError: a check could say nothing (`check_checkable`).
+            InvalidRequestError: a check could not be conclusive (`check_checkable`).
             ResponsesError: see `rerun`.
         """
         # Loaded before it is judged: a fingerprint is known only of a model in memory.
@@ -46,7 +46,7 @@ class Replays:
         engine = self._models.engine(name)
         check_checkable(original, engine)
         turn = await self.rerun(original, Changes(), yields=yields)
-        return Check(original, turn, engine.spell)
+        return Check(original, turn, engine.decode_tokens)
 
 
 class Check(NamedTuple):
@@ -54,11 +54,11 @@ class Check(NamedTuple):
 
     original: Response
     turn: LiveTurn
-    spell: Spell
+    decode_tokens: DecodeTokens
 
     def verdict(self) -> Verdict:
         """How the two compare."""
-        return judge(self.original, self.turn.response, self.spell)
+        return judge(self.original, self.turn.response, self.decode_tokens)
 
 
 async def paced(events: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncIterator[ResponseEvent]:

@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
 from turnlog.adapters.openai.frames import Framer
-from turnlog.adapters.system import SystemClock, SystemIds
+from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
 from turnlog.app.audit.reading import Audit
 from turnlog.app.http.service import Service
@@ -21,17 +21,18 @@ from turnlog.app.models import Models
 from turnlog.app.models.idle import IdleSweeper
 from turnlog.app.models.memory import Memory
 from turnlog.app.operations.health import Health
+from turnlog.app.operations.hooks import Hooks
 from turnlog.app.operations.measured_journal import MeasuredJournal
-from turnlog.app.operations.metrics import Metrics, Sources, WarmSize
-from turnlog.app.operations.observer import Observer
-from turnlog.app.prefix_cache import Sessions, WarmPool
+from turnlog.app.operations.metrics import Metrics, PoolSize, Sources
+from turnlog.app.prefix_cache import CachePool, PrefixCache
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.app.replay import Replays
-from turnlog.app.server.engines import memory_budget_bytes
-from turnlog.app.settings import Settings, idle_delay_s, most_waiting
+from turnlog.app.server.engines import declared_defaults, memory_budget_bytes
+from turnlog.app.settings import Settings, idle_delay_s, most_waiting, most_waiting_bytes
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
@@ -65,8 +66,9 @@ def assemble(
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
     retrieval = Retrieval(reader, live, pending, clock)
-    models, sessions, idle = _model_floor(settings, sources, resources, clock)
-    metrics = _metrics(models, sessions, pending, journal, clock)
+    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
+    metrics = _metrics(models, prefix_cache, pending, journal, clock)
+    access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -81,9 +83,10 @@ def assemble(
         new_framer=Framer,
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
-        sessions=sessions,
-        observer=Observer(metrics, idle),
+        prefix_cache=prefix_cache,
+        hooks=Hooks(metrics, idle),
         strict=settings.durability == "strict",
+        idempotency_grace_s=settings.idempotency_grace_s,
     )
     return Service(
         models=models,
@@ -91,17 +94,20 @@ def assemble(
         metrics=metrics,
         turns=turns,
         retrieval=retrieval,
+        idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=Audit(reader, retrieval, clock),
-        health=Health(models, reader, journal),
-        access=Access(KeyRing(key_file(settings)), lock.token if lock else None),
+        health=Health(models, reader, journal, lambda: turns.shutting_down),
+        access=access,
         quotas=Quotas(
             live,
+            in_force=lambda: access.keys_in_use,
+            retry_after_s=models.retry_after_s,
             max_queued=settings.max_queued_turns_per_owner,
             max_streams=settings.max_streams_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
-        tidy=sessions.sweep,
+        tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
         announce=lock.describe if lock else lambda _: None,
     )
@@ -114,7 +120,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
         StorageError: it cannot be opened.
     """
     if settings.in_memory:
-        log.warning("The log is kept in memory: nothing of it will be there after this server ends.")
+        log.warning("The log is in memory and will be lost when this server stops.")
         journal, reader = open_memory(max_queued_bytes=settings.max_queued_bytes)
     else:
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
@@ -125,8 +131,8 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
 
 def _model_floor(
     settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
-) -> tuple[Models, Sessions, IdleSweeper]:
-    """The models with their memory, the warm caches that live in it, and what gives it back when idle."""
+) -> tuple[Models, PrefixCache, IdleSweeper]:
+    """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
         lambda: _release_memory(models), idle_delay_s(settings), asyncio.get_running_loop().call_later
     )
@@ -134,20 +140,24 @@ def _model_floor(
     budget_bytes = memory_budget_bytes(settings)
     models = Models(
         sources,
+        sampling=declared_defaults(settings, sources),
         max_waiting=most_waiting(settings),
+        max_waiting_bytes=most_waiting_bytes(settings),
+        spread=spread,
+        default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,
         idle=idle,
         clock=clock,
     )
     resources.callback(models.close)
-    pool = WarmPool(
+    pool = CachePool(
         models.memory,
         most_entries=settings.warm_entries,
         most_bytes=budget_bytes // 4 if settings.warm_bytes is None else settings.warm_bytes,
     )
     models.give_up_first(pool.shrink, pool.forget)
-    sessions = Sessions(
+    prefix_cache = PrefixCache(
         pool,
         KeyPrints(),
         clock,
@@ -155,11 +165,11 @@ def _model_floor(
         # The engines' pools were drained before, while these caches were still held.
         on_expiry=lambda: _release_memory(models),
     )
-    return models, sessions, idle
+    return models, prefix_cache, idle
 
 
 def _metrics(
-    models: Models, sessions: Sessions, pending: PendingAppends, load: JournalLoad, clock: Clock
+    models: Models, prefix_cache: PrefixCache, pending: PendingAppends, load: JournalLoad, clock: Clock
 ) -> Metrics:
     """The metrics, and where those are looked up that are no counts of what has happened."""
     return Metrics(
@@ -168,7 +178,7 @@ def _metrics(
             pending=lambda: pending.sizes(now_ms=clock.now_ms()),
             load=load,
             memory=models.memory,
-            warm=lambda: WarmSize(len(sessions.pool), sessions.pool.size_bytes),
+            warm=lambda: PoolSize(len(prefix_cache.pool), prefix_cache.pool.size_bytes),
         )
     )
 

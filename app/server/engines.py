@@ -3,21 +3,25 @@
 Beside `app.server.bootstrap` the other half of the composition root: it names the engines.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from turnlog.adapters.engine_process import default_model
 from turnlog.adapters.engine_process.source import ProcessSource
 from turnlog.adapters.scripted.source import ScriptedSource
 from turnlog.adapters.system import physical_memory_bytes
-from turnlog.app.settings import Settings, SettingsError, parse_models
+from turnlog.app.settings import Settings, SettingsError, parse_models, parse_sampling
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports import ModelSource
 
 DEFAULT_MODEL = "smollm2"
 SCRIPTED_MODEL = "scripted"
 
+SMOLLM2_DEFAULTS = ModelDefaults(temperature=0.2, top_p=0.9)
+"""Its authors' recommendations, which its files lack."""
+
 Progress = Callable[[str, float], None]
-"""Told what is being prepared and how much of it is done, 0 … 1."""
+"""Called with what is being prepared and the fraction done, 0 … 1."""
 
 
 def pull_default_model(cache: Path, progress: Progress) -> Path:
@@ -37,18 +41,36 @@ def declare_models(settings: Settings, progress: Progress) -> dict[str, ModelSou
         SettingsError: the settings contradict each other, or a model is larger than the memory budget.
     """
     sources = _scripts(settings) if settings.engine == "scripted" else _folders(settings, progress)
+    if settings.default is not None and settings.default not in sources:
+        raise SettingsError(f"--default is '{settings.default}'. Declared models: {', '.join(sources)}")
     budget_bytes = memory_budget_bytes(settings)
     for name, source in sources.items():
         if source.weight_bytes > budget_bytes:
             raise SettingsError(
-                f"the model '{name}' takes about {source.weight_bytes:,} bytes and the memory budget is "
-                f"{budget_bytes:,}; use a smaller model, or a larger TURNLOG_MEMORY_BYTES"
+                f"The model '{name}' needs about {source.weight_bytes:,} bytes, but the memory budget is "
+                f"{budget_bytes:,}. Use a smaller model, or raise TURNLOG_MEMORY_BYTES."
             )
     return sources
 
 
+def declared_defaults(settings: Settings, names: Collection[str]) -> dict[str, ModelDefaults]:
+    """What is set for the names of models.
+
+    Raises:
+        SettingsError: no such model is served.
+    """
+    found = parse_sampling(settings.sampling)
+    for name in found.keys() - set(names):
+        raise SettingsError(
+            f"--sampling names the unknown model '{name}'. Declared models: {', '.join(names)}"
+        )
+    if settings.engine == "mlx" and not settings.model:
+        found[DEFAULT_MODEL] = found.get(DEFAULT_MODEL, ModelDefaults()).over(SMOLLM2_DEFAULTS)
+    return found
+
+
 def memory_budget_bytes(settings: Settings) -> int:
-    """What models, turns and warm caches may take together: as set, else three quarters of the memory."""
+    """The memory budget of models, turns and prefix cache: as set, else three quarters of the memory."""
     return settings.memory_bytes or physical_memory_bytes() * 3 // 4
 
 
@@ -57,12 +79,12 @@ def _scripts(settings: Settings) -> dict[str, ModelSource]:
     if settings.script is not None:
         files = {SCRIPTED_MODEL: settings.script} | files
     if not files:
-        raise SettingsError("--engine scripted plays files: give one by --script FILE, or --model NAME=FILE")
+        raise SettingsError("--engine scripted requires --script FILE or --model NAME=FILE")
     return {name: ScriptedSource(path) for name, path in files.items()}
 
 
 def _folders(settings: Settings, progress: Progress) -> dict[str, ModelSource]:
     if settings.script is not None:
-        raise SettingsError("--script is played by --engine scripted only")
+        raise SettingsError("--script requires --engine scripted")
     folders = parse_models(settings.model) or {DEFAULT_MODEL: pull_default_model(settings.cache, progress)}
     return {name: ProcessSource(folder, settings.cache) for name, folder in folders.items()}

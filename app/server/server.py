@@ -7,14 +7,17 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 import uvicorn
 
+from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.keys import KeyFile
-from turnlog.adapters.uvicorn import ConnectionLimits, within
+from turnlog.adapters.system import allow_open_files
+from turnlog.adapters.uvicorn import STRANGERS_SHARE, SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
-from turnlog.app.operations.logs import log_loop_failure
+from turnlog.app.operations.logs import STRANGER_LINES, log_loop_failure
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.server.bootstrap import assemble
 from turnlog.app.settings import Settings, SettingsError, drain_limit_s
@@ -25,6 +28,9 @@ log = logging.getLogger("turnlog")
 
 BACKLOG = 2048
 """Connections that may wait to be accepted; the system has a bound of its own."""
+
+OTHER_FILES = 256
+"""Files that a server has open beside its connections: models while they are read, and the store."""
 
 THREADS = 128
 """Most of them wait for a text process: a model whose prompts take long must not take those of others."""
@@ -50,7 +56,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener.close()
         reason = error.strerror or str(error)
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {reason}; choose another address by --host and --port"
+            f"Cannot listen on {host}:{port}: {reason}. Choose another address with --host and --port."
         ) from None
     return listener
 
@@ -72,11 +78,11 @@ def check_exposure(listener: socket.socket, keys: KeyFile | None) -> bool:
     kept = keys.read() if keys else None
     if not kept and not is_loopback(host):
         raise SettingsError(
-            f"{host} can be reached by others, and without keys everybody is let in; make a key first by "
-            "'turnlog keys add NAME', or listen on 127.0.0.1"
+            f"Refusing to listen on {host} without API keys. Create a key with 'turnlog keys add NAME', or "
+            "listen on 127.0.0.1."
         )
     if kept == ():
-        log.warning("No key is left: nobody is let in until 'turnlog keys add NAME' has made one.")
+        log.warning("No keys left: rejecting every request until you add one with 'turnlog keys add NAME'.")
     return kept is not None
 
 
@@ -92,7 +98,7 @@ async def serve(
     listener: socket.socket,
     ready: Callable[[], None],
 ) -> None:
-    """Serve until the process is told to stop; running turns get their last frame first.
+    """Serve until the process gets a stop signal; running turns get their last frame first.
 
     Args:
         ready: called once requests are answered.
@@ -114,9 +120,14 @@ async def serve(
             watch_loop(service.metrics.loop_lagged),
         ):
             resources.callback(asyncio.create_task(beside).cancel)
+        _allow_connections(settings)
+        # What strangers send that is no HTTP has lines of ours.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        crowd = Crowd(settings.max_connections, max(1, settings.max_connections // STRANGERS_SHARE))
+        service.metrics.show(crowd.open, crowd.strangers, STRANGER_LINES)
         config = uvicorn.Config(
             make_application(service, settings),
-            http=within(connection_limits(settings)),
+            http=within(connection_limits(settings), crowd),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -137,6 +148,18 @@ async def serve(
         await server.serve(sockets=[listener])
 
 
+def _allow_connections(settings: Settings) -> None:
+    """Have the system let this process open as many connections as the settings do."""
+    wanted = settings.max_connections + SURPLUS + OTHER_FILES
+    if (allowed := allow_open_files(wanted)) < wanted:
+        log.warning(
+            "Open file limit is %d, but %d connections need %d (ulimit -n)",
+            allowed,
+            settings.max_connections,
+            wanted,
+        )
+
+
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """What a connection may cost."""
     return ConnectionLimits(
@@ -149,7 +172,11 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 class TurnlogServer(uvicorn.Server):
-    """A uvicorn server that ends the running turns before their connections, and exits with code 0."""
+    """A uvicorn server that ends the running turns before their connections, and exits with code 0.
+
+    The first signal lets them end by themselves for `grace_s`, the second ends them at once, the third does
+    not wait for their readers either.
+    """
 
     def __init__(
         self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
@@ -158,6 +185,7 @@ class TurnlogServer(uvicorn.Server):
         self._turns = turns
         self._ready = ready
         self._grace_s = grace_s
+        self._hurried = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer."""
@@ -165,9 +193,30 @@ class TurnlogServer(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let every stream have its terminal frame, then close the connections (R-393)."""
+        """Let every stream have its terminal frame, then close the connections (R-393).
+
+        Meanwhile requests are still answered: new turns by 503, and readiness says why.
+        """
+        await self._drain()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
+
+    async def _drain(self) -> None:
+        if running := self._turns.running:
+            log.warning("stopping: waiting for %d turns, press Ctrl-C again to stop now", running)
+        first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
+        await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for each in first:
+            each.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop."""
+        if not self.should_exit:
+            self.should_exit = True
+        elif not self._hurried.is_set():
+            self._hurried.set()
+        else:
+            self.force_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""The chain a request continues: read from the log, with patience for a write under way (R-115 … R-126).
+"""The chain a request continues: read from the log, waiting for a write in flight (R-115 … R-126).
 
-A turn that has ended may not be in the store yet, and its client may already ask to continue it. So a
-look-up that finds nothing is a 404 only if nothing is on its way; `TABLE` says what it is otherwise.
+A turn that has ended may not be in the store yet, and its client may already want to continue it. So a
+look-up that finds nothing is a 404 only if no write is pending; `TABLE` has the other cases.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger("turnlog")
 
 
 class Wait(Enum):
-    """What came of waiting for the write of the response that was missed."""
+    """The result of waiting for the missing response's write."""
 
     NO_WRITE = "no write in flight"
     SETTLED = "settled in time"
@@ -37,7 +37,7 @@ class Wait(Enum):
 
 
 class Answer(Enum):
-    """What the request is told, by its HTTP status."""
+    """The answer to the request, by its HTTP status."""
 
     CONTINUE = 200
     NOT_FOUND = 404
@@ -45,7 +45,7 @@ class Answer(Enum):
 
 
 class Row(NamedTuple):
-    """One line of the table: the answer to a first miss, and the warning that goes with it."""
+    """One line of the table: the answer to a first miss, and the warning to log."""
 
     wait: Wait
     found: bool | None
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     warning: str = ""
 
     def meets(self, *facts: object) -> bool:
-        """Whether the line is about these facts, which come in the order of its columns."""
+        """Whether the line matches these facts, given in the order of its columns."""
         cells = (self.wait, self.found, self.marked, self.expired)
         return all(cell in (fact, ANY) for cell, fact in zip(cells, facts, strict=True))
 
@@ -89,12 +89,12 @@ TABLE = (
 
 
 def decide(wait: Wait, *, found: bool, marked: bool, expired: bool) -> Row:
-    """The line of the table that is about these facts."""
+    """The line of the table that matches these facts."""
     return next(row for row in TABLE if row.meets(wait, found, marked, expired))
 
 
 class LookUp(NamedTuple):
-    """What the store had: the chain, or why it is not there."""
+    """The result of one look-up: the chain, or why it is missing."""
 
     chain: Chain = ()
     miss: PreviousResponseNotFoundError | None = None
@@ -136,7 +136,7 @@ class Chains:
         first = await self._look_up(previous_id, owner)
         if not first.miss:
             return first.chain
-        # What is under way for another owner is nothing to wait for, and nothing to tell of (D-18).
+        # Another owner's pending write is neither waited for nor revealed (D-18).
         if previous_id in self.pending and not self.pending.concerns(previous_id, owner):
             raise await self._refusal(first.miss, owner)
         return await self._after_a_miss(previous_id, owner, first, awaited=awaited)
@@ -162,7 +162,7 @@ class Chains:
         return last.chain
 
     async def _wait_for_write(self, previous_id: str, *, awaited: bool) -> Wait:
-        """Wait for the write in flight, if there is one; whether it landed or failed is all the same (R-118).
+        """Wait for the write in flight, if any, whether it lands or fails (R-118).
 
         Args:
             awaited: whether it was in flight, or marked, when the look-up began.
@@ -198,11 +198,11 @@ class Chains:
         return PreviousResponseExpiredError(miss.response_id, miss.missing) if expired else miss
 
     async def _read(self, previous_id: str, owner: str) -> list[Response]:
-        """The stored responses; none if the owner has none, or the store says so by an exception (R-113)."""
+        """The stored responses; none if the owner has none or the store raises `NotFoundError` (R-113)."""
         try:
             return await self._retrieval.chain(previous_id, owner, limit=self._max_length)
         except NotFoundError:
             return []
-        # Whatever it is: the client asked for a chain that may well be there (R-123).
+        # Any error: the chain may well exist, so this must not be a 404 (R-123).
         except Exception as error:
             raise ChainReadError(previous_id, error) from error

@@ -1,21 +1,25 @@
-"""The bridge between engines' threads and the event loop: what all turns are told, in order."""
+"""The bridge from engines' threads to the event loop: delivers the outputs of all turns in order."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
 
 _AT_ONCE = 64
-"""Outputs handed over before others of the loop have their turn, such as the readers of the frames."""
+"""Outputs handed over before other tasks of the loop run, such as the readers of the frames."""
+
+
+_AT_ONCE_S = 0.005
+"""The same as a time limit: an output may hold a long text."""
 
 
 class Arrivals:
-    """Takes the outputs of all turns on engines' threads, and hands them over on the one loop of the turns.
+    """Receives the outputs of all turns on engines' threads and hands them over on the event loop.
 
-    An engine tells all turns of a batch at about the same time; those outputs cost the loop one wake-up.
+    An engine delivers a batch's outputs at about the same time; together they cost the loop one wake-up.
     """
 
     def __init__(self) -> None:
@@ -29,31 +33,35 @@ class Arrivals:
 
         Args:
             take: takes its outputs on the loop, in the context that this is called in.
-            take_late: takes the handles of outputs that come when the stream is over.
+            take_late: takes the cache handles of outputs that arrive after the stream is over.
         """
         return EngineStream(self, take, take_late)
 
     def put(self, stream: "EngineStream", output: EngineOutput) -> None:
         """Take an output of a turn. Any thread; does not block."""
         self._arrived.append((stream, output))
-        # The output is queued before the flag is read, so a hand-over that is under way will find it.
+        # The output is queued before the flag is read, so a hand-over in progress will find it.
         if not self._scheduled:
             self._scheduled = True
             stream.loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
         self._scheduled = False
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _AT_ONCE_S
         for _ in range(_AT_ONCE):
             if not self._arrived:
                 return
             stream, output = self._arrived.popleft()
             stream.receive(output)
+            if loop.time() >= until_s:
+                break
         self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._hand_over)
+        loop.call_soon(self._hand_over)
 
 
 class EngineStream:
-    """One turn's outputs. It is over with the last of them, or when nobody waits for them any more."""
+    """One turn's outputs. It is over after the last of them, or when nobody waits for them any more."""
 
     def __init__(
         self,
@@ -65,10 +73,10 @@ class EngineStream:
         self._arrivals = arrivals
         self._take = take
         self.take_late = take_late
-        # What is logged of the turn says whose it is, although the engine's thread has called.
+        # Log lines about the turn carry its context, although the engine's thread triggered them.
         self._context = copy_context()
         self._over: asyncio.Future[None] = self.loop.create_future()
-        self._patience: Patience | None = None
+        self._silence: SilenceTimeout | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
@@ -81,13 +89,13 @@ class EngineStream:
             TimeoutError: no output came for `limit_s` seconds.
             Exception: what taking an output raised.
         """
-        self._patience = Patience(limit_s, self._run_out)
+        self._silence = SilenceTimeout(limit_s, self._run_out)
         try:
             await self._over
         finally:
-            self._patience.close()
-            # The engine may hold on to this stream for a while; the turn must not stay in memory for it.
-            self._take = _nobody
+            self._silence.close()
+            # The engine may hold this stream for a while; it must not keep the turn in memory.
+            self._take = _discard
 
     def receive(self, output: EngineOutput) -> None:
         """Hand an output over. Event loop."""
@@ -95,8 +103,8 @@ class EngineStream:
             if isinstance(output, End | Cancelled) and output.cache is not None:
                 self.take_late(output.cache)
             return
-        if self._patience:
-            self._patience.renew()
+        if self._silence:
+            self._silence.renew()
         try:
             self._context.run(self._take, output)
         except Exception as error:
@@ -110,5 +118,5 @@ class EngineStream:
             self._over.set_exception(TimeoutError())
 
 
-def _nobody(_: EngineOutput) -> None:
-    """Who takes the outputs of a stream that is over."""
+def _discard(_: EngineOutput) -> None:
+    """Ignores the outputs of a stream that is over."""

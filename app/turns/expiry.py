@@ -23,5 +23,5 @@ async def sweep(expirer: ContentExpirer, persistence: Persistence, clock: Clock)
             ):
                 pass
         except StorageError:
-            log.exception("[responses] the sweep of expired responses failed; it will be tried again")
+            log.exception("[responses] the sweep of expired responses failed and will be retried")
         await asyncio.sleep(PERIOD_S)

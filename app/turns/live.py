@@ -1,15 +1,15 @@
-"""A turn while it is being told: its response in memory and the frames its readers have not all read yet."""
+"""A turn while it is streamed: its response in memory and its frames."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from turnlog.app.turns.patience import Patience
+from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
 from turnlog.domain.ports import Framer
 from turnlog.domain.response import Response
 
 _CHUNK_FRAMES = 64
-"""Frames that a reader who is behind gets at once; more would hold up the other readers."""
+"""The most frames a lagging reader gets at once; more would hold up the other readers."""
 
 
 class FrameLog:
@@ -37,12 +37,12 @@ class FrameLog:
     async def read(
         self, start: int = 0, *, silence_s: float | None = None
     ) -> AsyncGenerator[list[bytes], None]:
-        """The frames from number `start` on, some at a time as they come, until the stream is closed.
+        """The frames from number `start` on, in chunks as they arrive, until the stream is closed.
 
-        Past the last frame it gives the terminal again, so that a resumed reader always learns the end.
+        Past the last frame it yields the terminal again, so that a resumed reader always sees the end.
 
         Args:
-            silence_s: after how many seconds without a frame to give an empty list; None for never.
+            silence_s: after how many seconds without a frame to yield an empty list; None for never.
         """
         silent = False
 
@@ -51,7 +51,7 @@ class FrameLog:
             silent = True
             self._wake()
 
-        patience = Patience(silence_s, fall_silent)
+        silence = SilenceTimeout(silence_s, fall_silent)
         try:
             while True:
                 if chunk := self._frames[start : start + _CHUNK_FRAMES]:
@@ -60,7 +60,7 @@ class FrameLog:
                     if self._closed and start >= len(self._frames):
                         return
                     silent = False
-                    patience.renew()
+                    silence.renew()
                 elif self._closed:
                     start = len(self._frames) - 1
                 elif silent:
@@ -69,7 +69,7 @@ class FrameLog:
                 else:
                     await self._news.wait()
         finally:
-            patience.close()
+            silence.close()
 
     def _wake(self) -> None:
         self._news.set()
@@ -77,11 +77,11 @@ class FrameLog:
 
 
 class LiveTurn:
-    """One running turn: the response as far as it has come, its frames, and how to stop it.
+    """One running turn: its response so far, its frames, and how to stop it.
 
-    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is there,
-    `settled` when the write of its last event has landed or failed. `cache_class` is what was found for it
-    when it was accepted, before it has its lane (R-243).
+    The turn is a task of its own; requests only read it. `ended` is set when its terminal frame is rendered,
+    `settled` when the write of its last event has landed or failed. `cache_class` is the result of the cache
+    lookup when it was accepted (R-243). `grace_s` is how long it goes on after its last client has left.
     """
 
     def __init__(self, response: Response, framer: Framer) -> None:
@@ -92,7 +92,10 @@ class LiveTurn:
         self.abort_reason: FailureReason | None = None
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
+        self.grace_s = 0.0
         self._framer = framer
+        self._clients = 1
+        self._given_up: asyncio.TimerHandle | None = None
         self.publish([response.created])
 
     @property
@@ -102,15 +105,36 @@ class LiveTurn:
         return created.expires_at if created.store else None
 
     def publish(self, events: Sequence[ResponseEvent]) -> None:
-        """Render what has happened to the response, for everyone who reads its frames."""
+        """Render events to frames for all readers."""
         frames = [frame for event in events for frame in self._framer.receive(event, self.response)]
         self._send(frames, closed=self._framer.closed)
 
     def abort(self, reason: FailureReason) -> None:
-        """Stop the turn at its next safe point; without effect once it has ended or is being stopped."""
+        """Stop the turn at its next safe point; no effect once it has ended or is being stopped."""
         if self.abort_reason is None and self.response.ended is None:
             self.abort_reason = reason
             self.on_abort()
+
+    def join(self) -> None:
+        """Another client joins the turn."""
+        self._clients += 1
+        self._stay()
+
+    def leave(self) -> None:
+        """A client has left before the end."""
+        self._clients -= 1
+        if self._clients or self.response.ended is not None:
+            return
+        if self.grace_s:
+            loop = asyncio.get_running_loop()
+            self._given_up = loop.call_later(self.grace_s, self.abort, "client_abort")
+        else:
+            self.abort("client_abort")
+
+    def _stay(self) -> None:
+        if self._given_up:
+            self._given_up.cancel()
+            self._given_up = None
 
     async def until_settled(self, limit_s: float) -> bool:
         """Wait for the write of the last event; whether it settled within `limit_s` seconds."""
@@ -124,9 +148,10 @@ class LiveTurn:
         self.frames.extend(frames, closed=closed)
         if closed:
             self.ended.set()
-            # Whoever still reads the turn must not keep its run and its prompt in memory.
+            self._stay()
+            # Remaining readers of the turn must not keep its run and its prompt in memory.
             self.on_abort = _nothing_to_stop
 
 
 def _nothing_to_stop() -> None:
-    """What is called to stop a turn that is not running."""
+    """The `on_abort` of a turn that is not running."""

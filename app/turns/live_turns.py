@@ -1,4 +1,4 @@
-"""The running turns of this process, and whose they are."""
+"""The running turns of this process, by id and owner."""
 
 from collections.abc import Iterator, Set
 
@@ -12,11 +12,14 @@ class LiveTurns:
     """The turns that are read from memory, by response id.
 
     A stored turn leaves when its last write settles or passes the hard limit, and is read from the log from
-    then on; a turn that is not to be stored leaves when it has ended.
+    then on; an unstored turn leaves when it has ended. An idempotency key stays taken until the log is
+    certain to have its turn's result.
     """
 
     def __init__(self) -> None:
         self._turns: dict[str, LiveTurn] = {}
+        self._keys: dict[str, tuple[str, str]] = {}
+        self._ids_by_key: dict[tuple[str, str], str] = {}
 
     @property
     def ids(self) -> frozenset[str]:
@@ -24,11 +27,22 @@ class LiveTurns:
         return frozenset(self._turns)
 
     def add(self, turn: LiveTurn) -> None:
-        """Take in a turn that was accepted."""
-        self._turns[turn.response.id] = turn
+        """Add an accepted turn."""
+        created = turn.response.created
+        self._turns[created.response_id] = turn
+        if key := created.idempotency_key:
+            self._keys[created.response_id] = created.owner, key
+            self._ids_by_key[created.owner, key] = created.response_id
 
     def remove(self, response_id: str) -> None:
-        """Let a turn go; without effect if it has left before."""
+        """Remove a turn and its idempotency key; no effect if it was removed before."""
+        self._turns.pop(response_id, None)
+        key = self._keys.pop(response_id, None)
+        if key and self._ids_by_key[key] == response_id:
+            del self._ids_by_key[key]
+
+    def evict(self, response_id: str) -> None:
+        """Remove a turn whose last write is wedged. The write may still land, so its key stays taken."""
         self._turns.pop(response_id, None)
 
     def of(self, response_id: str, owner: str | None) -> LiveTurn | None:
@@ -36,8 +50,12 @@ class LiveTurns:
         turn = self._turns.get(response_id)
         return turn if turn and owner in (None, turn.response.created.owner) else None
 
+    def under_key(self, owner: str, key: str) -> str | None:
+        """The response for which the owner's idempotency key stands: the last one that began under it."""
+        return self._ids_by_key.get((owner, key))
+
     def owner_of(self, response_id: str) -> str | None:
-        """Whose turn it is; None if there is no such turn."""
+        """The turn's owner; None if there is no such turn."""
         return turn.response.created.owner if (turn := self._turns.get(response_id)) else None
 
     def queued_of(self, owner: str) -> int:
@@ -45,7 +63,7 @@ class LiveTurns:
         return sum(response.started is None and response.ended is None for response in self._of(owner))
 
     def items_of(self, owner: str, item_ids: Set[str]) -> dict[str, Item]:
-        """The owner's output items of those ids, by id; of turns that are to be stored only (D-30)."""
+        """The owner's output items with those ids, by id; only of stored turns (D-30)."""
         return {
             item.id: item
             for response in self._of(owner)

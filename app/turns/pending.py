@@ -1,4 +1,4 @@
-"""The writes that have not settled: those in flight, and a marker for each that is past its hard limit.
+"""Tracks unsettled writes: those in flight, and a marker for each that is past its hard limit.
 
 "The write" of a response is the append that holds its `TurnCommitted` (D-13, R-127 … R-137). One tracker
 stands beside each store (R-127). Times are Unix milliseconds and come in as arguments.
@@ -33,7 +33,7 @@ class _InFlight(NamedTuple, Generic[Write]):
 
 
 class _Marker(Struct):
-    """Lives until `expires_ms`, which each question about it moves on by `ttl_ms`, never past `cap_ms`."""
+    """Lives until `expires_ms`, which each access extends by `ttl_ms`, never past `cap_ms`."""
 
     ttl_ms: float
     cap_ms: float
@@ -60,7 +60,7 @@ class PendingWrites(Generic[Write]):
     def __init__(self, owner_of: Callable[[str], str | None] = lambda _: None) -> None:
         self._owner_of = owner_of
         self._in_flight: dict[str, _InFlight[Write]] = {}
-        # Ordered by their last use: what nobody asks about drifts to the old end, where the sweep begins.
+        # Ordered by last use: the least recently used ones are first, where the sweep begins.
         self._markers: OrderedDict[str, _Marker] = OrderedDict()
 
     def __contains__(self, response_id: object) -> bool:
@@ -83,14 +83,14 @@ class PendingWrites(Generic[Write]):
         self._in_flight[response_id] = _InFlight(write, earliest_expiry_ms, owner)
 
     def settle(self, response_id: str, write: Write) -> None:
-        """The write has landed or failed, in time or late; nothing is kept of it (R-128, R-133)."""
+        """The write has landed or failed, in time or late; forget it (R-128, R-133)."""
         known = self._in_flight.get(response_id)
         if known and known.write is write:
             del self._in_flight[response_id]
         self._markers.pop(response_id, None)
 
     def hard_time_out(self, response_id: str, *, now_ms: int, ttl_ms: float) -> bool:
-        """Let go of a write that is wedged and leave a marker in its place (R-130, R-131).
+        """Replace a wedged write by a marker (R-130, R-131).
 
         Args:
             ttl_ms: how long the marker lives after its last use; at most to the write's earliest expiry.
@@ -115,7 +115,7 @@ class PendingWrites(Generic[Write]):
         return known.write if known else None
 
     def refresh_marker(self, response_id: str, *, now_ms: int) -> bool:
-        """Whether the response has a live marker; being asked for, it then lives on (R-132)."""
+        """Whether the response has a live marker; the access extends its life (R-132)."""
         marker = self._markers.get(response_id)
         if marker is None:
             return False
@@ -127,7 +127,7 @@ class PendingWrites(Generic[Write]):
         return True
 
     def earliest_expiry_ms(self, response_id: str, *, now_ms: int) -> float | None:
-        """From when on the write is of no use; 0 = it is so already, None = unknown (R-135).
+        """When the write's chain expires, so that it is useless; 0 = already, None = unknown (R-135).
 
         Changes nothing. A dead marker counts as expired: an answer must not go back from 404 to 503.
         """
@@ -144,7 +144,7 @@ class PendingWrites(Generic[Write]):
         return Sizes(len(self._in_flight), len(self._markers), expiries)
 
     def _sweep(self, now_ms: int, visits: int) -> None:
-        """Drop the dead among the oldest markers. The limit is on visits, not on what is dropped."""
+        """Drop dead markers among the oldest. `visits` limits the markers checked, not those dropped."""
         for response_id in list(islice(self._markers, visits)):
             if not self._markers[response_id].lives(now_ms):
                 del self._markers[response_id]

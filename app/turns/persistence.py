@@ -1,8 +1,8 @@
-"""When a turn's events are stored, and what becomes of the write that holds its last one (R-351 … R-364).
+"""When a turn's events are stored, and how its final write is tracked (R-351 … R-364).
 
-Deltas are gathered for a moment and merged, so that a stored turn is a few rows; everything else is handed
-to the journal at once. Nothing here waits for the store: a write that settles, or that takes too long, calls
-back, and no request waits for it (R-083, R-364, D-25).
+Deltas are gathered briefly and merged, so that a stored turn is a few rows; all other events go to the
+journal at once. Nothing here waits for the store: a write that settles or takes too long triggers a callback,
+and no request waits for it (R-083, R-364, D-25).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from turnlog.domain.events import (
     merged,
 )
 from turnlog.domain.lifecycle import Lifecycle
-from turnlog.domain.ports import Clock, EventJournal, Retains
+from turnlog.domain.ports import Clock, EventJournal, InstancePins
 
 log = logging.getLogger("turnlog")
 
@@ -36,7 +36,7 @@ GATHER_S = 0.1
 """How long deltas are gathered before they are stored."""
 
 Written = Callable[[int, BaseException | None], None]
-"""Told how many of a turn's events an append held, and why it was refused, if it was."""
+"""Called with the number of a turn's events in an append, and the error if it was refused."""
 
 PendingAppends = PendingWrites["asyncio.Future[None]"]
 """The tracker of a store; its writes can be waited for on the event loop."""
@@ -44,11 +44,11 @@ PendingAppends = PendingWrites["asyncio.Future[None]"]
 
 @dataclass(frozen=True)
 class Persistence:
-    """What the writes of one store have in common: where they go, and who has to know of them."""
+    """The dependencies that all writes of a store share."""
 
     journal: EventJournal
     pending: PendingAppends
-    retains: Retains
+    pins: InstancePins
     live: LiveTurns
     clock: Clock
     under_way: "dict[asyncio.Future[None], str]" = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Persistence:
     def begin(
         self, created: ResponseCreated, earliest_expiry_ms: int, written: Written | None = None
     ) -> "TurnLog":
-        """The log of a turn that was accepted; its first event is on its way.
+        """The log of an accepted turn; writes its first event.
 
         Args:
-            earliest_expiry_ms: when the response can be continued no longer (`retention.earliest_expiry`).
-            written: told of every append that settles, on the event loop.
+            earliest_expiry_ms: when the response can no longer be continued (`retention.earliest_expiry`).
+            written: called for every append that settles, on the event loop.
         """
         turn_log = TurnLog(created, earliest_expiry_ms, self, written)
         turn_log.keep([created])
@@ -78,7 +78,7 @@ class Persistence:
 
 
 class TurnLog:
-    """Writes one turn's events to the journal, each in its place.
+    """Writes one turn's events to the journal, in order.
 
     Of the turn itself it keeps numbers only, because a wedged write may outlive it (R-352, G-063).
     `last_write` is the newest append; appends of one turn are written in order, so when it has landed,
@@ -103,7 +103,7 @@ class TurnLog:
         self.last_write: Future[None] = Future()
 
     def keep(self, events: Sequence[ResponseEvent]) -> None:
-        """Store `events`: deltas soon, anything else now, together with what was gathered before it."""
+        """Store `events`: deltas soon, anything else now, together with the deltas gathered before."""
         self._gathered += events
         if all(isinstance(event, ItemExtended | ItemOpened) for event in events):
             if self._timer is None:
@@ -135,9 +135,9 @@ class TurnLog:
 class FinalWrite:
     """The append that holds a turn's last event, from its start until it settles.
 
-    If the turn was committed it is "the write" of the specification, with the model's instance id retained,
-    an entry in the tracker and the hard limit's breaker. A failed turn has none of these: nothing continues
-    from it, so nobody waits for its write.
+    If the turn was committed it is "the write" of the specification, with the model's instance id pinned,
+    an entry in the tracker and a hard limit. A failed turn has none of these: nothing continues from it, so
+    nobody waits for its write.
     """
 
     def __init__(self, turn: LiveTurn, turn_log: TurnLog, persistence: Persistence) -> None:
@@ -147,7 +147,7 @@ class FinalWrite:
         self._committed = isinstance(turn.response.ended, TurnCommitted)
         self._log = turn_log
         self._persistence = persistence
-        self._retained = False
+        self._pinned = False
         self._retired = False
         self._timers: list[asyncio.TimerHandle] = []
         self._began_s = asyncio.get_running_loop().time()
@@ -157,14 +157,14 @@ class FinalWrite:
         return self._log.response_id
 
     def start(self, events: Sequence[ResponseEvent]) -> None:
-        """Hand the events to the journal; called in the lane, so that who comes next sees it (R-351)."""
+        """Hand the events to the journal; called in the lane, so the next turn sees the write (R-351)."""
         if self._committed:
-            self._persistence.retains.retain(self._log.instance_id)  # before the start (R-353)
-            self._retained = True
+            self._persistence.pins.pin(self._log.instance_id)  # before the start (R-353)
+            self._pinned = True
         try:
             self._log.keep(events)
         except Exception as error:
-            self._end(error)  # undoes the retain; the client's answer stands (R-363)
+            self._end(error)  # releases the pin; the client's answer stands (R-363)
             return
         write = asyncio.wrap_future(self._log.last_write)
         if self._committed:
@@ -179,19 +179,20 @@ class FinalWrite:
         self._timers.append(asyncio.get_running_loop().call_later(limit_s, callback))
 
     def _passed_soft_limit(self) -> None:
-        """Say so, and nothing else: a slow write may still land, and needs its instance id then (R-355)."""
-        log.warning("[responses] the write of %s is slow; it goes on", self._id)
+        """Only log: a slow write may still land, and then needs its instance id (R-355)."""
+        log.warning("[responses] the write of %s is slow and still in progress", self._id)
 
     def _passed_hard_limit(self) -> None:
-        """Take the write for wedged. In this order: marker, retire, release (R-356, R-075)."""
-        if self._retained:  # else there is nothing to give up (R-358)
+        """Treat the write as wedged. In this order: marker, retire, unpin (R-356, R-075)."""
+        if self._pinned:  # else there is nothing to give up (R-358)
             log.error("[responses] the write of %s has not settled in time", self._id)
             now_ms = self._persistence.clock.now_ms()
             self._persistence.pending.hard_time_out(self._id, now_ms=now_ms, ttl_ms=marker_ttl_ms())
-            self._retired = self._persistence.retains.retire(self._log.instance_id)
-            self._release()
+            self._retired = self._persistence.pins.retire(self._log.instance_id)
+            self._unpin()
             self._record(self._lifecycle.hard_time_out(at_ms=now_ms, after_ms=self._elapsed_ms()))
-        self._persistence.live.remove(self._id)
+        let_go = self._persistence.live.evict if self._committed else self._persistence.live.remove
+        let_go(self._id)
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
         """The write has landed or failed, in time or late (R-359, R-360)."""
@@ -200,12 +201,12 @@ class FinalWrite:
         self._end(write.exception())
 
     def _end(self, error: BaseException | None) -> None:
-        """Give back what was taken for the write, and record how it went."""
+        """Release the write's resources, and record its result."""
         for timer in self._timers:
             timer.cancel()  # R-357
         if self._retired:
-            self._persistence.retains.unretire(self._log.instance_id)
-        self._release()
+            self._persistence.pins.unretire(self._log.instance_id)
+        self._unpin()
         if error:
             log.error("[responses] the turn %s could not be stored", self._id, exc_info=error)  # R-361
         elif self._committed:
@@ -215,14 +216,14 @@ class FinalWrite:
             turn.settled.set()
         self._persistence.live.remove(self._id)
 
-    def _release(self) -> None:
-        """Release the retain, once (R-070)."""
-        if self._retained:
-            self._retained = False
-            self._persistence.retains.release(self._log.instance_id)
+    def _unpin(self) -> None:
+        """Release the pin, once (R-070)."""
+        if self._pinned:
+            self._pinned = False
+            self._persistence.pins.unpin(self._log.instance_id)
 
     def _record(self, event: TurnPersisted | PersistHardTimedOut) -> None:
-        """Let `event` happen: to the turn, if anyone still reads it from memory, and to its log."""
+        """Apply `event` to the turn, if it is still in memory, and add it to its log."""
         if turn := self._turn():
             turn.response.apply(event)
         self._log.keep([event])

@@ -1,4 +1,4 @@
-"""What has to be known about a turn before it is accepted: its messages, its prompt, its tools and guide.
+"""The plan of a turn, made before it is accepted: its messages, prompt, tools and constraint.
 
 Everything here can refuse the turn, and leaves no trace when it does (D-26).
 """
@@ -21,11 +21,12 @@ from turnlog.domain.conversation import (
     replay,
     token_log,
 )
-from turnlog.domain.errors import ContextLengthError, InvalidRequestError
+from turnlog.domain.errors import ContextLengthError, InvalidRequestError, SchemaTooComplexError
+from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, CompiledGuide, InferenceEngine, JsonGuide, Prompt
+from turnlog.domain.ports import CallConstraint, CompiledConstraint, InferenceEngine, JsonConstraint, Prompt
 from turnlog.domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
 from turnlog.domain.tokens import PromptRecord, TokenIds, record_prompt
 from turnlog.domain.toolcalls import canonical_history
@@ -34,11 +35,14 @@ from turnlog.domain.truncation import shorter_histories
 
 log = logging.getLogger("turnlog")
 
+MOST_KEPT_TOKENS = 4_096
+"""The most room reserved for an answer whose length the request does not limit."""
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """A turn that can be accepted. `asked_ms` is when its request came.
 
-    `answers` are those of the conversation that the prompt has in the model's own ids.
+    `answers` are the conversation's answers that are in the prompt as the model's own ids.
     """
 
     instructions: str | None
@@ -48,9 +52,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     record: PromptRecord
     truncated_messages: int
     output_budget_tokens: int
+    output_limit: Limit
     toolbox: Toolbox
     parallel_calls: bool
-    guide: CompiledGuide | None
+    constraint: CompiledConstraint | None
     asked_ms: int
 
 
@@ -59,16 +64,16 @@ def make_plan(
     request: TurnRequest,
     chain: Chain,
     items: Mapping[str, Item],
-    warm_answers: Answers,
+    cached_answers: Answers,
     *,
     window_tokens: int | None,
     asked_ms: int,
 ) -> Plan:
-    """See what the turn will be. Renders the prompt, so it is too slow for the event loop.
+    """Make the plan of a turn. Renders the prompt, so it is too slow for the event loop.
 
     Args:
-        warm_answers: the answers whose ids are known from warm caches; those of the chain are in the log.
-        window_tokens: how many tokens prompt and answer may have together; None if that is not known.
+        cached_answers: answers whose ids are known from cache entries; the log has those of the chain.
+        window_tokens: how many tokens prompt and answer may have together; None if unknown.
         items: the stored items that the request refers to, by id.
 
     Raises:
@@ -80,13 +85,13 @@ def make_plan(
     check_images(own, readable=engine.info.reads_images)
     instructions = effective_instructions(request.instructions, chain)
     toolbox = Toolbox(request.tools, request.choice)
-    guide = _compile_guide(engine, request, toolbox)
+    constraint = _compile_constraint(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
-    told = recorded_answers(chain, engine.info.tokenizer_fingerprint)
-    recorded = placed(completed(told, warm_answers), messages)
-    prompt, truncated = _fitting_prompt(
-        engine, messages, recorded, toolbox, request, window_tokens=window_tokens
-    )
+    logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
+    recorded = placed(completed(logged, cached_answers), messages)
+    window = _Window(window_tokens, request)
+    prompt, truncated = _fitting_prompt(engine, messages, recorded, toolbox, request, window=window)
+    budget_tokens, limit = window.budget(prompt)
     return Plan(
         instructions=instructions,
         own=own,
@@ -94,25 +99,29 @@ def make_plan(
         answers=answers_among(messages, recorded),
         record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
         truncated_messages=truncated,
-        output_budget_tokens=_budget(window_tokens, len(prompt.ids), request.max_output_tokens),
+        output_budget_tokens=budget_tokens,
+        output_limit=limit,
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,
-        guide=guide,
+        constraint=constraint,
         asked_ms=asked_ms,
     )
 
 
-def _compile_guide(engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox) -> CompiledGuide | None:
-    """What the answer is held to: a call that is asked for, else a JSON format (D-08)."""
+def _compile_constraint(
+    engine: InferenceEngine, request: TurnRequest, toolbox: Toolbox
+) -> CompiledConstraint | None:
+    """The answer's constraint: a required call, else a JSON format (D-08)."""
     many, json_format = request.parallel_tool_calls, request.json_format
     try:
         if toolbox.forced:
-            return engine.compile(CallGuide(toolbox.offered, many=many))
+            return engine.compile(CallConstraint(toolbox.offered, many=many))
         if json_format:
-            return engine.compile(JsonGuide(json_format.schema, toolbox.offered, many))
+            return engine.compile(JsonConstraint(json_format.schema, toolbox.offered, many))
     except InvalidRequestError as error:
         param = "tools" if toolbox.forced else "text.format"
-        raise InvalidRequestError(error.message, param=param, code="invalid_schema") from error
+        code = error.code if isinstance(error, SchemaTooComplexError) else "invalid_schema"
+        raise InvalidRequestError(error.message, param=param, code=code) from error
     return None
 
 
@@ -123,50 +132,81 @@ def _fitting_prompt(
     toolbox: Toolbox,
     request: TurnRequest,
     *,
-    window_tokens: int | None,
+    window: "_Window",
 ) -> tuple[Prompt, int]:
-    """The prompt, and how many of the oldest messages had to be left out of it.
+    """The prompt, and how many of the oldest messages had to be dropped from it.
 
     Args:
         recorded: the ids of answers, by the index of their message.
+
+    Raises:
+        ContextLengthError: it leaves no room for an answer, however short it is made.
     """
     leading = sum(message.role == "system" for message in messages[:1])
 
     def render(candidate: list[Message]) -> Prompt:
         left_out = len(messages) - len(candidate)
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
-        return engine.render(candidate, tools=toolbox.offered, thinking=request.thinking, recorded=kept)
+        return engine.render(candidate, tools=toolbox.offered, effort=request.effort, recorded=kept)
 
-    def fits(prompt: Prompt) -> bool:
-        return window_tokens is None or len(prompt.ids) < window_tokens
+    prompt, left_out = render(messages), 0
+    if request.truncation == "auto" and not window.fits(prompt):
+        candidates = shorter_histories(messages)
+        index = bisect_left(candidates, 1, key=lambda each: int(window.fits(render(each))))
+        longest = candidates[min(index, len(candidates) - 1)]
+        prompt, left_out = render(longest), len(messages) - len(longest)
+    if not window.fits(prompt):
+        raise window.refusal(prompt, fixed=render([*messages[:leading], Message("user", "")]))
+    return prompt, left_out
 
-    prompt = render(messages)
-    if request.truncation == "disabled" or fits(prompt):
-        return prompt, 0
-    candidates = shorter_histories(messages)
-    index = bisect_left(candidates, 1, key=lambda each: int(fits(render(each))))
-    shortest = candidates[min(index, len(candidates) - 1)]
-    return render(shortest), len(messages) - len(shortest)
 
+class _Window:
+    """Divides the model's context window between a prompt and its answer.
 
-def _budget(window_tokens: int | None, prompt_tokens: int, asked: int | None) -> int:
-    """Output tokens the turn may have: what was asked for, as far as the window goes.
+    With `truncation: auto` it reserves room for the requested output length, or else a quarter of the window,
+    4,096 tokens at most (T2-06). Otherwise, room for one token is enough (R-237, D-34).
 
-    Raises:
-        ContextLengthError: the prompt leaves no room for an answer (R-237, R-240, D-34).
+    Args:
+        tokens: the window; None if unknown.
     """
-    budget = asked or ENGINE_OUTPUT_TOKENS
-    if window_tokens is None:
-        return budget
-    if prompt_tokens >= window_tokens:
-        raise ContextLengthError(prompt_tokens, window_tokens)
-    return min(budget, window_tokens - prompt_tokens)
+
+    def __init__(self, tokens: int | None, request: TurnRequest) -> None:
+        self._tokens = tokens
+        self._asked_tokens = request.max_output_tokens
+        self._room_tokens = 1
+        if request.truncation == "auto" and tokens is not None:
+            self._room_tokens = max(1, min(tokens // 4, MOST_KEPT_TOKENS))
+            # A model's own default may be more than its window.
+            if request.max_output_tokens and "max_output_tokens" not in request.defaulted:
+                self._room_tokens = request.max_output_tokens
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether the prompt leaves room for an answer."""
+        return self._tokens is None or len(prompt.ids) + self._room_tokens <= self._tokens
+
+    def budget(self, prompt: Prompt) -> tuple[int, Limit]:
+        """The turn's output budget in tokens, and what limits it."""
+        budget = self._asked_tokens or ENGINE_OUTPUT_TOKENS
+        if self._tokens is None or budget <= self._tokens - len(prompt.ids):
+            return budget, "max_output_tokens"
+        return self._tokens - len(prompt.ids), "context_window"
+
+    def refusal(self, prompt: Prompt, *, fixed: Prompt) -> ContextLengthError:
+        """The error that states how much too long the prompt is.
+
+        Args:
+            fixed: the prompt without the conversation.
+        """
+        assert self._tokens is not None
+        return ContextLengthError(
+            len(prompt.ids), self._tokens, fixed_tokens=len(fixed.ids), room_tokens=self._room_tokens
+        )
 
 
 def _read_and_written(chain: Chain) -> TokenIds:
-    """The token ids of the chain, which the new prompt is told by; none if the log contradicts itself."""
+    """The chain's token ids, which the new prompt is recorded against; none if the log is inconsistent."""
     try:
         return token_log(chain)
     except ValueError:
-        log.exception("[responses] the log of a prompt contradicts itself; the new one is recorded whole")
+        log.exception("[responses] inconsistent token log; recording the whole prompt")
         return ()

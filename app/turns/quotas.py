@@ -1,7 +1,7 @@
 """How much of the server one owner may have at a time, so that one cannot keep the others out."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from turnlog.app.turns.live_turns import LiveTurns
@@ -9,15 +9,27 @@ from turnlog.domain.errors import OwnersShareError
 
 
 class Quotas:
-    """The owners' shares.
+    """The owners' shares. Without keys everybody is one owner, who shares with nobody (R-040).
 
     Args:
+        in_force: whether there are keys.
+        retry_after_s: in how many seconds so many turns that wait will have been run.
         max_queued: how many turns of one owner may wait for their lane.
         max_streams: how many streams one owner may read.
     """
 
-    def __init__(self, live: LiveTurns, *, max_queued: int, max_streams: int) -> None:
+    def __init__(
+        self,
+        live: LiveTurns,
+        *,
+        in_force: Callable[[], bool],
+        retry_after_s: Callable[[int], int],
+        max_queued: int,
+        max_streams: int,
+    ) -> None:
         self._live = live
+        self._in_force = in_force
+        self._retry_after_s = retry_after_s
         self._max_queued = max_queued
         self._max_streams = max_streams
         self._beginning: Counter[str] = Counter()
@@ -30,8 +42,8 @@ class Quotas:
         Raises:
             OwnersShareError: as many turns of the owner wait as may.
         """
-        if self._beginning[owner] + self._live.queued_of(owner) >= self._max_queued:
-            raise OwnersShareError("turns waiting", self._max_queued)
+        if self._in_force() and self._waiting(owner) >= self._max_queued:
+            raise OwnersShareError("Queued turn", self._max_queued, self._retry_after_s(self._max_queued))
         with _one_more(self._beginning, owner):
             yield
 
@@ -42,10 +54,13 @@ class Quotas:
         Raises:
             OwnersShareError: the owner reads as many streams as it may.
         """
-        if self._streams[owner] >= self._max_streams:
-            raise OwnersShareError("streams open", self._max_streams)
+        if self._in_force() and self._streams[owner] >= self._max_streams:
+            raise OwnersShareError("Stream", self._max_streams, self._retry_after_s(1))
         with _one_more(self._streams, owner):
             yield
+
+    def _waiting(self, owner: str) -> int:
+        return self._beginning[owner] + self._live.queued_of(owner)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ async def _end(response_id: str, journal: EventJournal, reader: EventReader, clo
         records = [Recorded(response_id, version, event) for version, event in enumerate(ending, start=first)]
         await asyncio.wrap_future(journal.append(records))
     except StorageError:
-        log.exception("[responses] the turn %s was lost in a restart and cannot be ended", response_id)
+        log.exception("[responses] could not fail the turn %s, which a restart interrupted", response_id)
         return False
-    log.warning("[responses] the turn %s was lost in a restart and is failed now", response_id)
+    log.warning("[responses] failed the turn %s, which a restart interrupted", response_id)
     return True

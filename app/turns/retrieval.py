@@ -1,7 +1,7 @@
-"""The one finder of responses: in memory while they run, then in the log.
+"""Finds responses: in memory while they run, then in the log.
 
-Whose a response is, whether it has expired and whether its end is still being written is decided here, for
-whatever asks: GET, streams, events, chains, item references, replay and audit.
+Ownership, expiry and a final write still in flight are handled here, for every reader: GET, streams, events,
+chains, item references, replay and audit.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from turnlog.domain.errors import (
     ResponsesError,
     StorageTimeoutError,
 )
-from turnlog.domain.events import Recorded, ResponseCreated, ResponseEvent
+from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER, Caller
 from turnlog.domain.ports import AuditReader, Clock, EventReader
@@ -33,7 +33,7 @@ class Log(EventReader, AuditReader, Protocol):
 
 
 class Story(NamedTuple):
-    """A response that has ended, with the stored events from which it can be told whole."""
+    """A response that has ended, with all its stored events."""
 
     response: Response
     events: list[ResponseEvent]
@@ -53,8 +53,8 @@ class Found(NamedTuple):
 class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
-    For an owner, one that has expired is not there (R-111). Neither is another owner's, which is looked for
-    in the same way: what is known of it in memory makes no difference (D-18).
+    For an owner, an expired response does not exist (R-111). Neither does another owner's, even if it is in
+    memory (D-18).
     """
 
     def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
@@ -105,18 +105,21 @@ class Retrieval:
 
         None if it is not there or its end is not stored: its last write is under way, or failed.
         """
-        found = self._log.chain(response_id, limit=limit, now_s=self._now_s)
+        found = self._log.chain(response_id, limit=limit, now_s=self._now_s, owner=owner)
         groups = await asyncio.wrap_future(found)
-        # A chain has one owner; another's is not even folded, which would take its time.
-        if not groups or _owner_of(groups[-1]) != owner:
+        if not groups:
             return []
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
 
     async def has_expired(self, response_id: str, owner: str) -> bool:
-        """Whether the owner had a response of that id, and its time is over."""
-        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id))
-        return bool(events) and _owner_of(events) == owner and expires_at <= self._now_s
+        """Whether the log has an expired response of the owner's with that id."""
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id, owner=owner))
+        return bool(events) and expires_at <= self._now_s
+
+    async def latest_under_key(self, key_digest: str, *, since_ms: int) -> str | None:
+        """The newest stored response under an idempotency key that has not failed; None if there is none."""
+        return await asyncio.wrap_future(self._log.latest_under_key(key_digest, since_ms=since_ms))
 
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
@@ -125,7 +128,7 @@ class Retrieval:
         return await asyncio.wrap_future(stored) | live
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
-        """A response as far as it is stored, whoever's, also when it has expired.
+        """The stored part of a response of any owner, even an expired one.
 
         Raises:
             ResponseNotFoundError: nothing of it is stored.
@@ -137,14 +140,14 @@ class Retrieval:
         return row, events
 
     async def original(self, response_id: str, caller: Caller) -> Story:
-        """A response that has ended, whoever's, if the caller may replay it.
+        """A response of any owner that has ended, if the caller may replay it.
 
         Raises:
             ResponseNotFoundError: there is none.
             NotEndedError: it has not ended, or its end was never stored.
             StorageTimeoutError: its end is still being written.
             ContentExpiredError: its content was removed, or is about to be.
-            ForbiddenError: the caller may not read what was said in it.
+            ForbiddenError: the caller may not read its content.
         """
         if turn := self._live.of(response_id, None):
             if turn.response.ended is None:
@@ -158,17 +161,17 @@ class Retrieval:
         otherwise = StorageTimeoutError(response_id) if awaited else NotEndedError(response_id)
         story = _whole(events, row.expires_at, otherwise)
         if not await self.reads_content(caller, row):
-            raise ForbiddenError("An operator may replay turns that failed; this one did not.")
+            raise ForbiddenError("Operators may replay failed turns only.")
         return story
 
     async def reads_content(self, caller: Caller, row: AuditRow) -> bool:
-        """Whether the caller may read what was said in a turn, and so run it again."""
+        """Whether the caller may read a turn's content, and so run it again."""
         return caller.reads_content(failed=False) or (
             caller.reads_content(failed=True) and await self._failed(row)
         )
 
     async def _failed(self, row: AuditRow) -> bool:
-        """Whether the turn failed, or replays one that did, maybe by way of other replays."""
+        """Whether the turn failed or replays one that did, possibly through other replays."""
         met: set[str] = set()
         found: AuditRow | None = row
         while found and not found.reason and (earlier := found.replay_of) and earlier not in met:
@@ -181,13 +184,9 @@ class Retrieval:
         return self._clock.now_ms() // 1000
 
     async def _visible(self, response_id: str, owner: str) -> tuple[list[Recorded], int]:
-        """The stored events, and when they are gone.
-
-        None if there are none, the response is another owner's or it has expired.
-        """
-        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id))
-        visible = events and _owner_of(events) == owner and expires_at > self._now_s
-        return events if visible else [], expires_at
+        """The stored events and when they expire; none if the owner has no such response or it expired."""
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id, owner=owner))
+        return events if expires_at > self._now_s else [], expires_at
 
 
 def _whole(stored: Sequence[Recorded], expires_at: int, otherwise: ResponsesError) -> Story:
@@ -197,9 +196,3 @@ def _whole(stored: Sequence[Recorded], expires_at: int, otherwise: ResponsesErro
     if response and response.ended:
         return Story(response, events, expires_at)
     raise otherwise
-
-
-def _owner_of(events: Sequence[Recorded]) -> str:
-    created = events[0].event
-    assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-    return created.owner

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from turnlog.app.models import Entry, Models
-from turnlog.app.models.memory import Claim
-from turnlog.app.prefix_cache import Session, Sessions
+from turnlog.app.models import Admission, Models
+from turnlog.app.models.memory import MemoryReservation
+from turnlog.app.prefix_cache import CacheLookup, PrefixCache
 from turnlog.app.turns.engine_stream import Arrivals
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.persistence import TurnLog
@@ -35,52 +35,52 @@ from turnlog.domain.ports import (
     Exhausted,
     IdSource,
     InferenceEngine,
-    Spent,
     Submission,
+    TurnStats,
 )
 from turnlog.domain.response import Response
 
 log = logging.getLogger("turnlog")
 
-CANCEL_PATIENCE_S = 3.0
+CANCEL_GRACE_S = 3.0
 """How long an engine has to end a turn that was stopped, before the turn ends without it."""
 
 
-class TurnObserver(Protocol):
-    """Told when a turn begins to wait for its lane and when it has left it, in the turn's own task."""
+class TurnHooks(Protocol):
+    """Called when a turn begins to wait for its lane and when it has left it, in the turn's own task."""
 
     def began(self, created: ResponseCreated) -> None:
         """A turn was accepted."""
 
     def ended(self, response: Response) -> None:
-        """The turn has its end."""
+        """The turn has ended."""
 
 
 class Limits(NamedTuple):
-    """How long an engine may take: for the next token, the first one included, and for a whole turn."""
+    """An engine's timeouts: for the next token, including the first, and for a whole turn."""
 
     token_s: float
     turn_s: float
 
 
-class Surroundings(NamedTuple):
-    """What the runs of one server have in common."""
+class Dependencies(NamedTuple):
+    """The dependencies that all runs of a server share."""
 
     models: Models
-    sessions: Sessions
+    prefix_cache: PrefixCache
     arrivals: Arrivals
-    observer: TurnObserver
+    hooks: TurnHooks
     clock: Clock
     ids: IdSource
     limits: Limits
 
 
 class TurnRun:
-    """Drives one turn. What happens goes to the turn's readers at once and to its log, if it has one.
+    """Drives one turn. Its events go to its readers at once and to its log, if it has one.
 
     Args:
-        entry: the request's hold on its model; released when the turn has left its lane.
-        session: what it may start from, and under which names it is kept.
+        admission: the request's hold on its model; released when the turn has left its lane.
+        lookup: the result of the cache lookup, and the names to keep the turn's own cache under.
     """
 
     def __init__(
@@ -89,53 +89,59 @@ class TurnRun:
         turn_log: TurnLog | None,
         plan: Plan,
         *,
-        entry: Entry,
-        session: Session,
-        surroundings: Surroundings,
+        admission: Admission,
+        lookup: CacheLookup,
+        dependencies: Dependencies,
     ) -> None:
         self._turn = turn
         self._log = turn_log
         self._plan = plan
-        self._entry = entry
-        self._session = session
-        self._models, self._sessions, self._arrivals, self._observer, self._clock, self._ids, self._limits = (
-            surroundings
-        )
+        self._admission = admission
+        self._lookup = lookup
+        (
+            self._models,
+            self._prefix_cache,
+            self._arrivals,
+            self._hooks,
+            self._clock,
+            self._ids,
+            self._limits,
+        ) = dependencies
         self._watchdog = asyncio.timeout(None)
-        self._memory: Claim | None = None
+        self._memory: MemoryReservation | None = None
 
     async def run(self) -> None:
-        """Run the turn to its end; whatever goes wrong becomes its failure."""
-        self._observer.began(self._turn.response.created)
+        """Run the turn to its end; any error becomes the turn's failure."""
+        self._hooks.began(self._turn.response.created)
         try:
-            async with AsyncExitStack() as seat:
-                if await self._enter(seat):
+            async with AsyncExitStack() as held:
+                if await self._enter(held):
                     await self._generate()
         except Exception as error:
-            # A bug of ours, not the engine's; the client still gets its terminal.
-            log.exception("[responses] the turn %s broke", self._turn.response.id)
+            # Our own bug, not the engine's; the client still gets its terminal frame.
+            log.exception("[responses] the turn %s failed unexpectedly", self._turn.response.id)
             if self._turn.response.ended is None:
                 self._fail("error", str(error))
         finally:
-            self._entry.release()
-            self._observer.ended(self._turn.response)
+            self._admission.release()
+            self._hooks.ended(self._turn.response)
 
-    async def _enter(self, seat: AsyncExitStack) -> bool:
-        """Wait for a place to run; a turn that is stopped meanwhile leaves the queue at once (D-26)."""
+    async def _enter(self, held: AsyncExitStack) -> bool:
+        """Wait for a slot to run; a turn that is stopped meanwhile leaves the queue at once (D-26)."""
         task = asyncio.current_task()
         assert task
         self._turn.on_abort = task.cancel
         try:
             if self._turn.abort_reason is None:
-                seated = self._models.seat(self._entry, self._most_tokens)
-                self._memory = await seat.enter_async_context(seated)
-                self._models.check_prompt(self._entry.lease, self._plan.record.digest)
+                acquired = self._models.acquire(self._admission, self._most_tokens)
+                self._memory = await held.enter_async_context(acquired)
+                self._models.check_prompt(self._admission.lease, self._plan.record.digest)
                 return True
         except BindingChangedError as changed:
             self._fail("model_changed", changed.message)
             return False
-        except PromptCrashedEngineError as poisonous:
-            self._fail("engine_crashed", poisonous.message)
+        except PromptCrashedEngineError as refused:
+            self._fail("engine_crashed", refused.message)
             return False
         except ModelUnavailableError as unavailable:
             self._fail("model_unavailable", unavailable.message)
@@ -149,24 +155,25 @@ class TurnRun:
 
     @property
     def _engine(self) -> InferenceEngine:
-        return self._entry.lease.engine
+        return self._admission.lease.engine
 
     @property
     def _most_tokens(self) -> int:
-        """How many tokens the turn can come to hold."""
+        """The most tokens that the turn can hold."""
         return len(self._plan.prompt.ids) + self._plan.output_budget_tokens
 
     async def _generate(self) -> None:
-        """Give the turn to the engine and take what comes back, until its end."""
+        """Submit the turn to the engine and process its outputs until the end."""
         created, plan, engine = self._turn.response.created, self._plan, self._engine
-        # Loaded again while the turn waited: what was kept of it is gone.
-        self._session = self._session.on(engine)
+        # If the model was reloaded while the turn waited, its cache entries are gone.
+        self._lookup = self._lookup.on(engine)
         started = self._turn.response.start(
             at_ms=self._clock.now_ms(),
-            cache_class=self._session.cache_class,
+            cache_class=self._lookup.cache_class,
             engine=engine.info,
             prompt=plan.record,
             output_budget_tokens=plan.output_budget_tokens,
+            output_limit=plan.output_limit,
             truncated_messages=plan.truncated_messages,
             new_id=self._ids.new_id,
         )
@@ -177,12 +184,12 @@ class TurnRun:
             prompt=plan.prompt,
             sampling=created.sampling,
             output_budget_tokens=plan.output_budget_tokens,
-            warm=self._sessions.warm_for(self._session, plan.prompt),
-            guide=plan.guide,
+            warm=self._prefix_cache.entry_for(self._lookup, plan.prompt),
+            constraint=plan.constraint,
             tools=plan.toolbox.offered,
         )
         engine.submit(submission, stream.deliver)
-        # From here on: the wait for the lane is not the engine's.
+        # Starts here: the wait for the lane is not the engine's time.
         self._watchdog = asyncio.timeout(self._limits.turn_s)
         try:
             async with self._watchdog:
@@ -191,9 +198,9 @@ class TurnRun:
         except TimeoutError:
             engine.cancel(created.response_id)
             if stopped := self._turn.abort_reason:
-                log.warning("[responses] the engine takes long to let go of %s", created.response_id)
-                # What it has read is worth keeping, however late it comes (D-28).
-                stream.take_late = partial(self._sessions.keep_prefill, self._session, prompt=plan.prompt)
+                log.warning("[responses] the engine is slow to release %s", created.response_id)
+                # Its prefill is worth keeping, however late it arrives (D-28).
+                stream.take_late = partial(self._prefix_cache.keep_prefill, self._lookup, prompt=plan.prompt)
             else:
                 log.exception(
                     "[responses] the engine of model %s hangs at %s", created.model, created.response_id
@@ -204,50 +211,50 @@ class TurnRun:
             raise
 
     def _stop_generation(self) -> None:
-        """Have the engine end the turn at its next safe point, and do not wait for that too long."""
+        """Have the engine end the turn at its next safe point, within `CANCEL_GRACE_S`."""
         self._engine.cancel(self._turn.response.id)
         if not self._watchdog.expired():
-            self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_PATIENCE_S)
+            self._watchdog.reschedule(asyncio.get_running_loop().time() + CANCEL_GRACE_S)
 
     def _take(self, output: EngineOutput) -> None:
         match output:
             case _ if self._turn.response.ended is not None:
-                pass  # the store has refused the turn; what the engine still says comes too late
+                pass  # the store has refused the turn; the engine's remaining outputs are too late
             case End():
                 self._record(self._turn.response.finish(output, at_ms=self._clock.now_ms()))
-            case EngineFailed(message=message, spent=spent):
-                # Without the engine's own words, which may quote a prompt; the event has them.
+            case EngineFailed(message=message, stats=stats):
+                # Without the engine's message, which may quote a prompt; the event has it.
                 log.error(
                     "[responses] the engine of model %s failed at %s",
                     self._turn.response.created.model,
                     self._turn.response.id,
                 )
-                self._fail("error", message, spent)
+                self._fail("error", message, stats)
             case EngineCrashed(message=message):
                 self._fail("engine_crashed", message)
             case Exhausted():
                 self._fail("stream_exhausted")
-            case Cancelled(spent=spent):
-                self._fail(self._turn.abort_reason or "cancelled", spent=spent)
+            case Cancelled(stats=stats):
+                self._fail(self._turn.abort_reason or "cancelled", stats=stats)
             case chunk:
                 self._record(self._turn.response.receive(chunk, at_ms=self._clock.now_ms()))
         if isinstance(output, End | Cancelled) and output.cache is not None:
-            self._keep_warm(output, output.cache)
+            self._keep_cache(output, output.cache)
 
-    def _keep_warm(self, final: End | Cancelled, handle: CacheHandle) -> None:
-        """Keep what the engine has read, unless the turn failed (D-24, D-28); its reader is told later."""
+    def _keep_cache(self, final: End | Cancelled, handle: CacheHandle) -> None:
+        """Hand the engine's cache to the prefix cache, unless the turn failed (D-24, D-28)."""
         if self._memory:
-            self._memory.resize(0)  # the pool counts it from here on
+            self._memory.resize(0)  # the pool reserves it from here on
         if isinstance(final, Cancelled):
-            self._sessions.keep_prefill(self._session, handle, self._plan.prompt)
+            self._prefix_cache.keep_prefill(self._lookup, handle, self._plan.prompt)
         elif isinstance(self._turn.response.ended, TurnCommitted):
-            response, said = self._turn.response, final.output_ids or ()
-            self._sessions.adopt(
-                self._session,
+            response, output_ids = self._turn.response, final.output_ids or ()
+            self._prefix_cache.adopt(
+                self._lookup,
                 response.id,
                 handle,
-                ids=self._plan.prompt.ids + said,
-                answers=with_answer(self._plan.answers, response, said),
+                ids=self._plan.prompt.ids + output_ids,
+                answers=with_answer(self._plan.answers, response, output_ids),
             )
         else:
             self._engine.drop(handle)
@@ -263,7 +270,9 @@ class TurnRun:
         else:
             self._log.keep(events)
 
-    def _fail(self, reason: FailureReason, message: str | None = None, spent: Spent | None = None) -> None:
+    def _fail(
+        self, reason: FailureReason, message: str | None = None, stats: TurnStats | None = None
+    ) -> None:
         if self._turn.response.ended is not None:
-            return  # the store has refused the turn, and its client was told
-        self._record(self._turn.response.fail(reason, message, at_ms=self._clock.now_ms(), spent=spent))
+            return  # the store has refused the turn, and its client knows
+        self._record(self._turn.response.fail(reason, message, at_ms=self._clock.now_ms(), stats=stats))

@@ -1,7 +1,7 @@
-"""A turn that tells only what is stored (`durability = strict`; D-22 is the other way).
+"""A turn that streams only stored events (`durability = strict`; D-22 describes the default).
 
-Frames wait until the append that holds their events has landed, the terminal too, so that whatever a client
-has seen can be read again. When the store refuses an append, the client learns that its turn has failed.
+Frames, including the terminal, wait until the append with their events has landed, so that a client can
+read again everything it has seen. When the store refuses an append, the client's turn fails.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ class StrictTurn(LiveTurn):
     """A live turn whose frames follow its log.
 
     Args:
-        new_framer: makes a framer; a second one tells the failure of a turn that could not be stored.
+        new_framer: makes a framer; a second one renders the failure of a turn that could not be stored.
     """
 
     def __init__(self, response: Response, new_framer: Callable[[], Framer], clock: Clock) -> None:
@@ -48,7 +48,7 @@ class StrictTurn(LiveTurn):
             self._send(frames, closed=closed)
 
     def _refuse(self, error: BaseException) -> None:
-        """End the turn as its client sees it: what is stored, and then that it failed."""
+        """End the turn for its client: the stored events, then the failure."""
         full = isinstance(error, StorageRefusedError) and error.reason == "full"
         reason: FailureReason = "storage_full" if full else "error"
         self.abort(reason)
@@ -58,5 +58,5 @@ class StrictTurn(LiveTurn):
         ending = self.response.fail(reason, str(error), at_ms=self._clock.now_ms())
         framer = self._new_framer()
         frames = [frame for event in (*story, *ending) for frame in framer.receive(event, self.response)]
-        # Framing is pure: the frames of what is stored are those that were sent.
+        # Framing is pure: the frames of the stored events equal those that were sent.
         self._send(frames[len(self.frames) :], closed=True)

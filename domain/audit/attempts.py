@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from turnlog.domain.audit.rows import AuditRow
 from turnlog.domain.events import ResponseCreated
+from turnlog.domain.idempotency import key_digest
 
 RETRY_WINDOW_MS = 60_000
 """So long after an attempt ended, the same body is another attempt at the same request."""
 
 
-def request_digests(created: ResponseCreated, *, unique: str, counter: str) -> tuple[str | None, str]:
+def request_digests(created: ResponseCreated, *, counter: str) -> tuple[str | None, str]:
     """What is the same for two attempts at one request: of its retry keys, None without any, and of its body.
 
     The body's digest leaves out the seed, because one that was drawn cannot be told from one that was asked
@@ -22,8 +23,7 @@ def request_digests(created: ResponseCreated, *, unique: str, counter: str) -> t
     clients send one and the same in a whole conversation.
 
     Args:
-        unique: under which name an idempotency key stands among the retry keys.
-        counter: under which name the number of the attempt stands there; it is no key.
+        counter: under which name the number of the attempt stands among the retry keys; it is no key.
     """
     body = replace(
         created,
@@ -34,20 +34,21 @@ def request_digests(created: ResponseCreated, *, unique: str, counter: str) -> t
         instance_id=0,
         boot_id="",
         retry_keys={},
+        body_sha256=None,
         replay_of=None,
         wire_version=0,
     )
     body_digest = _digest(body)
+    if key := created.idempotency_key:
+        return key_digest(created.owner, key), body_digest
     keys = {name: key for name, key in created.retry_keys.items() if name != counter}
     if not keys:
         return None, body_digest
-    if unique in keys:
-        return _digest((created.owner, keys[unique])), body_digest
     return _digest((created.owner, sorted(keys.items()), body_digest)), body_digest
 
 
-def _digest(told: Any) -> str:
-    return sha256(msgspec.json.encode(told)).hexdigest()
+def _digest(value: Any) -> str:
+    return sha256(msgspec.json.encode(value)).hexdigest()
 
 
 def attempts(rows: Iterable[AuditRow]) -> list[list[AuditRow]]:

@@ -1,4 +1,4 @@
-"""Whether a turn, run again with the same seed on the same model, said the same (a check)."""
+"""Whether a turn, run again with the same seed on the same model, gave the same output (a check)."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
@@ -12,14 +12,14 @@ from turnlog.domain.tokens import TokenIds
 
 Output = TypeVar("Output", TokenIds, str)
 
-Spell = Callable[[TokenIds], tuple[str, ...]]
+DecodeTokens = Callable[[TokenIds], tuple[str, ...]]
 """The text of each token id on its own."""
 
 _EXCERPT_CHARACTERS = 20
 
 
 class Token(NamedTuple):
-    """One token of an answer; `text` is what it says on its own."""
+    """One token of an answer; `text` is its text on its own."""
 
     id: int
     text: str
@@ -51,43 +51,42 @@ class Verdict(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Whether the model read the same and said the same."""
+        """Whether prompt and output are the same."""
         return self.same_prompt and self.difference is None
 
 
 def check_checkable(original: Response, engine: InferenceEngine) -> None:
-    """Refuse a check that could say nothing.
+    """Refuse a check that could not be conclusive.
 
     Raises:
         InvalidRequestError: the turn never reached a model, ended without an answer to compare with, or the
-            model is another one by now.
+            model has changed since.
     """
     started = original.started
     if started is None:
         raise InvalidRequestError(
-            f"'{original.id}' never reached a model, so there is nothing to check; run it again instead.",
+            f"'{original.id}' never reached a model, so there is nothing to check. Re-run it instead.",
             code="nothing_to_check",
         )
     if started.model_fingerprint != engine.info.model_fingerprint:
         raise InvalidRequestError(
-            f"'{original.created.model}' is another model than the one that made '{original.id}' (its "
-            "fingerprint differs), so a check could not be identical; run it again instead.",
+            f"'{original.created.model}' is not the model that generated '{original.id}' (the fingerprints "
+            "differ), so a check cannot be identical. Re-run it instead.",
             param="model",
             code="model_fingerprint_differs",
         )
     if output_ids(original) is None and not original.items:
         raise InvalidRequestError(
-            f"'{original.id}' ended before it had an answer, so there is nothing to check; run it again "
-            "instead.",
+            f"'{original.id}' has no output, so there is nothing to check. Re-run it instead.",
             code="nothing_to_check",
         )
 
 
-def judge(original: Response, replay: Response, spell: Spell) -> Verdict:
+def judge(original: Response, replay: Response, decode_tokens: DecodeTokens) -> Verdict:
     """Compare two turns that have ended, of which the original reached a model."""
 
     def token(ids: TokenIds) -> Token | None:
-        return Token(ids[0], spell(ids[:1])[0]) if ids else None
+        return Token(ids[0], decode_tokens(ids[:1])[0]) if ids else None
 
     def excerpt(text: str) -> str | None:
         return text[:_EXCERPT_CHARACTERS] or None
@@ -113,5 +112,5 @@ def _difference(a: Output, b: Output, beginning: Callable[[Output], Token | str 
 
 
 def _text(response: Response) -> str:
-    """Everything that the model said, calls included, as one text."""
+    """The model's whole output, calls included, as one text."""
     return "\n".join(item_texts(response.items, call="{}({})"))

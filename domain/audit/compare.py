@@ -20,7 +20,7 @@ MOST_DIFF_LINES = 5_000
 """Texts of more lines are not compared line by line, which could take minutes."""
 
 FORM = ("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "truncation", "max_tool_calls")
-"""Fields of a `ResponseCreated` that say what form the answer shall have."""
+"""Fields of a `ResponseCreated` that set the form of the answer."""
 
 _CONTEXT_CHARACTERS = 20
 _PARAMETERS = ("model", "max_output_tokens", *FORM)
@@ -126,7 +126,7 @@ def prompt_digest(turn: Response) -> str | None:
 
 
 def output_ids(turn: Response) -> TokenIds | None:
-    """What the model said in token ids, if they are known."""
+    """The model's output in token ids, if known."""
     packed = turn.ended.output_ids if turn.ended else None
     return None if packed is None else unpack(packed)
 
@@ -185,7 +185,7 @@ def _reasoning(turn: Response) -> str:
 
 
 def _calls(turn: Response) -> list[list[str]]:
-    """Name and arguments of each call; ids differ from turn to turn and say nothing."""
+    """Name and arguments of each call; ids differ from turn to turn and mean nothing."""
     calls: list[list[str]] = []
     for item in turn.items:
         match item:

@@ -1,4 +1,4 @@
-"""Why a turn failed, in plain words: what happened, and what an operator can do about it."""
+"""Why a turn failed: what happened, and what an operator can do about it."""
 
 from collections.abc import Mapping
 
@@ -9,52 +9,52 @@ from turnlog.domain.response import Response
 
 FAILURES: Mapping[FailureReason, tuple[str, str]] = {
     "error": (
-        "The engine broke off with an error while it worked on the turn.",
-        "Read what the engine said; if it is not about this input, run the turn again.",
+        "The engine failed with an error during the turn.",
+        "Check the engine error. If this input did not cause it, run the turn again.",
     ),
     "client_abort": (
-        "The client hung up before the answer was complete, so the engine was stopped.",
-        "Usually nothing: look at the attempts, the client may have asked again. If many clients hang up, "
-        "their time limits may be shorter than the answers take.",
+        "The client disconnected before the answer was complete, so the engine was stopped.",
+        "Usually none: the client may have retried (see the attempts). If many clients disconnect, their "
+        "timeouts may be too short for the answers.",
     ),
     "finish_reason_error": (
-        "The engine said at the end that its answer is not good.",
-        "Run the turn again; if that fails too, read the prompt that the model saw.",
+        "The engine reported an error as its finish reason.",
+        "Run the turn again. If it fails again, read the prompt of the turn.",
     ),
     "stream_exhausted": (
-        "The engine stopped without saying that the answer had ended, as if it had lost the turn.",
-        "Run the turn again; if it happens often, look at the engine's own log.",
+        "The engine's output ended without a finish reason.",
+        "Run the turn again. If it happens often, check the engine's log.",
     ),
     "cancelled": (
-        "Somebody asked for the turn to be cancelled, and it was.",
-        "Nothing: it was meant.",
+        "The turn was cancelled on request.",
+        "None.",
     ),
     "server_restart": (
-        "The server ended abruptly while the turn ran: it was killed, it crashed, or the power failed.",
-        "Run the turn again; look at the server's log for why it ended.",
+        "The server stopped abruptly during the turn: it was killed, it crashed, or the power failed.",
+        "Run the turn again. Check the server's log for the cause.",
     ),
     "engine_timeout": (
-        "The engine gave no token for longer than it may, or the whole turn took too long.",
-        "See whether the machine is overloaded; if the work is just large, raise TURNLOG_TOKEN_TIMEOUT_S or "
-        "TURNLOG_TURN_TIMEOUT_S. Then run the turn again.",
+        "The engine exceeded the token timeout or the turn timeout.",
+        "Check whether the machine is overloaded. If the request is just large, raise "
+        "TURNLOG_TOKEN_TIMEOUT_S or TURNLOG_TURN_TIMEOUT_S. Then run the turn again.",
     ),
     "engine_crashed": (
-        "The process of the model's engine ended while it ran the turn: it was killed, it hung, it ran out "
-        "of memory, or a kernel failed.",
-        "Run the turn again; the model is loaded anew. If it happens again, the server's log has what the "
-        "process wrote last, and 'turnlog models' how often it was started.",
+        "The engine process ended during the turn: it was killed, it hung, it ran out of memory, or a kernel "
+        "failed.",
+        "Run the turn again; the model is reloaded. If it crashes again, check the server's log for the last "
+        "output of the process, and 'turnlog models' for the number of restarts.",
     ),
     "shutting_down": (
-        "The server was stopped while the turn ran.",
-        "Run the turn again. A longer TURNLOG_SHUTDOWN_GRACE_S lets more turns end by themselves.",
+        "The server was stopped during the turn.",
+        "Run the turn again. A longer TURNLOG_SHUTDOWN_GRACE_S lets more turns finish.",
     ),
     "model_changed": (
-        "While the turn waited, its model name came to mean another model.",
-        "Run the turn again; it goes to what the name means now.",
+        "The model name was rebound to another model while the turn was queued.",
+        "Run the turn again on the new model.",
     ),
     "storage_full": (
-        "The turn's events could not be stored: the disk is full, or the file takes no writes.",
-        "Make room ('turnlog vacuum' gives back that of expired responses), then run the turn again.",
+        "The turn's events could not be stored: the disk is full, or the file is read-only.",
+        "Free disk space ('turnlog vacuum' reclaims that of expired responses), then run the turn again.",
     ),
     "model_unavailable": (
         "There was not enough memory for the model or for the turn.",
@@ -65,7 +65,7 @@ FAILURES: Mapping[FailureReason, tuple[str, str]] = {
 
 
 class Failure(Struct, frozen=True):
-    """Why a turn failed; `message` is what the engine or the server said."""
+    """Why a turn failed; `message` is the engine's or the server's."""
 
     reason: FailureReason
     message: str

@@ -17,6 +17,9 @@ Order = Literal["asc", "desc"]
 MAX_LIMIT = 1000
 """Rows of one page."""
 
+MAX_METADATA = 16
+"""Pairs of metadata to ask for: no response has more."""
+
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "state": tuple(status.value for status in Status),
     "status": get_args(ApiStatus),
@@ -63,6 +66,12 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             _check_condition(name, value)
+        if len(self.metadata) > MAX_METADATA:
+            raise InvalidRequestError(
+                f"{len(self.metadata)} metadata filters are too many; a response has at most "
+                f"{MAX_METADATA} pairs.",
+                param="metadata",
+            )
         for key, value in self.metadata.items():
             _check_text(f"metadata.{key}", key)
             _check_text(f"metadata.{key}", value)
@@ -75,7 +84,7 @@ def _check_condition(name: str, value: Any) -> None:
         if words and value not in words:
             raise InvalidRequestError(f"{name} must be one of {', '.join(words)}.", param=name)
     if name == "q" and value is not None and not folded(value):
-        raise InvalidRequestError("q must have at least one character that can be seen.", param="q")
+        raise InvalidRequestError("q must have at least one visible character.", param="q")
     if name == "limit" and not 1 <= value <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}.", param="limit")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -86,7 +95,7 @@ def _check_text(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError(f"{name} has half a surrogate pair in it.", param=name) from None
+        raise InvalidRequestError(f"{name} contains an unpaired surrogate.", param=name) from None
 
 
 def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
@@ -101,6 +110,6 @@ def check_may_ask(wanted: AuditFilter, caller: Caller) -> None:
     looks_inside = wanted.q is not None or wanted.tool is not None or bool(wanted.metadata)
     if looks_inside and not caller.reads_content(failed=only_failed):
         raise ForbiddenError(
-            "q, tool and metadata look into what was said, which takes the role auditor; "
-            "an operator may ask them of failed turns: add status=failed."
+            "q, tool and metadata search content, which requires the role auditor. "
+            "Operators may search failed turns: add status=failed."
         )

@@ -35,7 +35,7 @@ def lay_out(rows: Iterable[AuditRow]) -> list[Node]:
         before = row.replay_of if row.replay_of in known else row.previous_response_id
         after[before if before in known else None].append(row)
     nodes: list[Node] = []
-    # The next to be told is the last; no recursion, for a conversation may have thousands of turns.
+    # A stack, not recursion: a conversation may have thousands of turns.
     waiting = _branches(after[None], depth=0, starts=True)
     while waiting:
         node = waiting.pop()

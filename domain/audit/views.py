@@ -13,7 +13,7 @@ from turnlog.domain.items import ReasoningItem, item_texts
 from turnlog.domain.response import Response, fold_stored
 
 Content = Literal["shown", "withheld", "expired"]
-"""Whether what was said is shown, withheld from this reader, or removed."""
+"""Whether content is shown, withheld from this reader, or removed."""
 
 
 class RowView(Struct, frozen=True):
@@ -76,7 +76,7 @@ def turn_view(
     replays: Sequence[RowView],
     with_prompt_ids: bool,
 ) -> TurnView:
-    """The turn that `events` tell of.
+    """The turn recorded by `events`.
 
     Args:
         chain: the events of its ancestors and, last, of the turn itself; empty if its content is not shown.
@@ -116,7 +116,7 @@ def state_times(response: Response, events: Iterable[Recorded]) -> dict[str, int
 
 
 def exchanges(stories: Iterable[Sequence[Recorded]]) -> dict[str, Exchange]:
-    """What was asked and answered in the turns that these events tell of, by response id."""
+    """The input and answer of the turns recorded by these events, by response id."""
     turns = [_folded(story) for story in stories if story]
     return {turn.id: Exchange(_asked(turn), _answered(turn)) for turn in turns}
 

@@ -9,10 +9,12 @@ from turnlog.domain.ports.chance import (
     IdSource,
 )
 from turnlog.domain.ports.engine import (
+    EFFORTS,
     CacheHandle,
-    CallGuide,
+    CallConstraint,
     Cancelled,
-    CompiledGuide,
+    CompiledConstraint,
+    Constraint,
     Crash,
     Deliver,
     End,
@@ -25,14 +27,13 @@ from turnlog.domain.ports.engine import (
     EngineOutput,
     Exhausted,
     FinishReason,
-    Guide,
     InferenceEngine,
-    JsonGuide,
+    JsonConstraint,
     Prompt,
     ReasoningChunk,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
     Vitals,
 )
 from turnlog.domain.ports.log import (
@@ -41,21 +42,23 @@ from turnlog.domain.ports.log import (
     EventJournal,
     EventReader,
     JournalLoad,
+    LogExport,
     LogExporter,
-    LogPass,
 )
-from turnlog.domain.ports.models import ModelSource, Retains
+from turnlog.domain.ports.models import InstancePins, ModelSource
 from turnlog.domain.ports.wire import (
     Framer,
 )
 
 __all__ = [
+    "EFFORTS",
     "AuditReader",
     "CacheHandle",
-    "CallGuide",
+    "CallConstraint",
     "Cancelled",
     "Clock",
-    "CompiledGuide",
+    "CompiledConstraint",
+    "Constraint",
     "ContentExpirer",
     "Crash",
     "Deliver",
@@ -72,19 +75,18 @@ __all__ = [
     "Exhausted",
     "FinishReason",
     "Framer",
-    "Guide",
     "IdSource",
     "InferenceEngine",
+    "InstancePins",
     "JournalLoad",
-    "JsonGuide",
+    "JsonConstraint",
+    "LogExport",
     "LogExporter",
-    "LogPass",
     "ModelSource",
     "Prompt",
     "ReasoningChunk",
-    "Retains",
-    "Spent",
     "Submission",
     "TextChunk",
+    "TurnStats",
     "Vitals",
 ]

@@ -6,7 +6,7 @@ from turnlog.domain.ids import IdKind
 
 
 class Clock(Protocol):
-    """The time, as the domain wants it told."""
+    """The time in the domain's units."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""

@@ -13,11 +13,14 @@ from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Tool
 from turnlog.domain.usage import Timing
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The reasoning efforts of the API, rising."""
+
 FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 
 class EngineInfo(Struct, frozen=True):
-    """What is fixed about an engine from the moment it serves.
+    """The fixed properties of a loaded engine.
 
     `context_window_tokens` is None when the engine does not know it (then nothing is checked, R-238);
     `concurrency` is how many turns it runs at once, 1 = one after the other (R-079). A fingerprint
@@ -37,25 +40,27 @@ class EngineInfo(Struct, frozen=True):
 class Prompt(Struct, frozen=True):
     """A rendered conversation: token ids in the order the model reads them.
 
-    An engine may return a subclass that carries more for its own use.
+    `effort` is the reasoning effort that it asks for; None if that has no place in it. An engine may return a
+    subclass that carries more for its own use.
     """
 
     ids: TokenIds
+    effort: str | None = None
 
 
 class CacheHandle(Protocol):
-    """What an engine knows of a sequence it has read. Opaque: only the engine that made it looks inside."""
+    """An engine's KV cache of a sequence. Opaque: only the engine that made it looks inside."""
 
 
 class TextChunk(Struct, frozen=True):
-    """Some of the answer, as the model said it; never empty. `logprobs` of its tokens, if asked for."""
+    """Part of the answer as generated; never empty. `logprobs` are those of its tokens, if requested."""
 
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
 class ReasoningChunk(Struct, frozen=True):
-    """Some of the model's thinking; never empty."""
+    """Part of the model's reasoning; never empty."""
 
     text: str
 
@@ -63,7 +68,7 @@ class ReasoningChunk(Struct, frozen=True):
 class EngineCall(Struct, frozen=True):
     """A tool call found in the answer, `arguments` as JSON text.
 
-    Only those whose `status` is "ok" are offered to the client; another status says what is wrong.
+    Only calls whose `status` is "ok" reach the client; any other status names the problem.
     """
 
     name: str
@@ -72,10 +77,10 @@ class EngineCall(Struct, frozen=True):
     status: str = "ok"
 
 
-class Spent(Struct, frozen=True, kw_only=True):
-    """What an engine has read and written for a turn, and in what time.
+class TurnStats(Struct, frozen=True, kw_only=True):
+    """Token counts and timing of a turn.
 
-    `output_ids` are all sampled ids, `alone` says whether the turn was computed without others beside it.
+    `output_ids` are all sampled ids; `unbatched` is true if no other turn ever shared the batch.
     """
 
     prompt_tokens: int
@@ -84,13 +89,13 @@ class Spent(Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 0
     timing: Timing = Timing()
     output_ids: TokenIds | None = None
-    alone: bool | None = None
+    unbatched: bool | None = None
 
 
-class End(Spent, frozen=True, kw_only=True):
-    """The engine is done with a turn. `text` and `thinking` are authoritative over the chunks.
+class End(TurnStats, frozen=True, kw_only=True):
+    """The engine has finished a turn. `text` and `thinking` are authoritative over the chunks.
 
-    `cache` is what the engine now knows of prompt and answer; whoever takes it must `drop` it.
+    `cache` covers prompt and answer; the receiver owns it and must `drop` it.
     """
 
     finish_reason: FinishReason
@@ -101,14 +106,14 @@ class End(Spent, frozen=True, kw_only=True):
 
 
 class EngineFailed(Struct, frozen=True):
-    """Something raised in the engine; the turn is over. `spent` is what it had come to, if that is known."""
+    """An exception in the engine ended the turn. `stats` are those up to then, if known."""
 
     message: str
-    spent: Spent | None = None
+    stats: TurnStats | None = None
 
 
 class EngineCrashed(Struct, frozen=True):
-    """The engine ended by itself, and with it every turn it was running. It takes no further turns."""
+    """The engine crashed, ending every turn it was running. It accepts no further turns."""
 
     message: str
 
@@ -120,11 +125,11 @@ class Exhausted(Struct, frozen=True):
 class Cancelled(Struct, frozen=True):
     """The turn was cancelled and is over.
 
-    `cache` is what had been read so far, if it is worth keeping; `spent` what the turn had come to, if known.
+    `cache` covers the tokens read so far, if worth keeping; `stats` are those up to then, if known.
     """
 
     cache: CacheHandle | None = None
-    spent: Spent | None = None
+    stats: TurnStats | None = None
 
 
 EngineChunk = TextChunk | ReasoningChunk
@@ -135,7 +140,7 @@ Deliver = Callable[[EngineOutput], None]
 """Takes a turn's outputs in order, the last an `EngineFinal`. Called on an engine's thread; never blocks."""
 
 
-class JsonGuide(Struct, frozen=True):
+class JsonConstraint(Struct, frozen=True):
     """The answer must be JSON: any object if `schema` is None, else what the schema describes.
 
     With `tools` it may be a call of one of them instead, or several calls if `many`.
@@ -146,22 +151,22 @@ class JsonGuide(Struct, frozen=True):
     many: bool = True
 
 
-class CallGuide(Struct, frozen=True):
+class CallConstraint(Struct, frozen=True):
     """The answer must be a call of one of `tools`, or several calls if `many`."""
 
     tools: tuple[Tool, ...]
     many: bool
 
 
-Guide = JsonGuide | CallGuide
+Constraint = JsonConstraint | CallConstraint
 
 
-class CompiledGuide(Protocol):
-    """A guide made ready for use. Opaque: only the engine that compiled it looks inside."""
+class CompiledConstraint(Protocol):
+    """A constraint made ready for use. Opaque: only the engine that compiled it looks inside."""
 
 
 class Crash(Struct, frozen=True):
-    """How an engine ended by itself.
+    """How an engine crashed.
 
     `last_words` is the end of what its process wrote to its error stream, for the server's log only.
     `lone_prompt` is the digest (`tokens.digest`) of the prompt of the only turn it was running, if there was
@@ -174,10 +179,10 @@ class Crash(Struct, frozen=True):
 
 
 class Vitals(Struct, frozen=True):
-    """What an engine holds at the moment. `process_id` is None for an engine in this process.
+    """An engine's process and memory now. `process_id` is None for an engine in this process.
 
-    `memory_bytes` is all the memory of its processes, 0 if that is not known; memory that `release_memory`
-    would give back does not count.
+    `memory_bytes` is all the memory of its processes, 0 if unknown; it excludes memory that
+    `release_memory` would free.
     """
 
     process_id: int | None = None
@@ -185,9 +190,9 @@ class Vitals(Struct, frozen=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """A turn for the engine. What `warm` and the prompt have in common at their start is not read again.
+    """A turn for the engine. The prefix that `warm` shares with the prompt is not computed again.
 
-    `tools` are those the prompt was rendered with: calls are looked for only if there are any.
+    `tools` are those the prompt was rendered with; without any, the engine looks for no calls.
     """
 
     turn_id: str
@@ -195,59 +200,59 @@ class Submission(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     output_budget_tokens: int
     warm: CacheHandle | None = None
-    guide: CompiledGuide | None = None
+    constraint: CompiledConstraint | None = None
     tools: tuple[Tool, ...] = ()
 
 
 class InferenceEngine(Protocol):
-    """Makes tokens. Keeps no conversation and decides nothing about caches: that is policy (app).
+    """Generates tokens. Keeps no conversation and decides nothing about caches: that is policy (app).
 
-    An engine lives once. One that has crashed answers every `submit` with `EngineCrashed`; whether its model
-    is loaded again is policy too.
+    A crashed engine never recovers: it answers every `submit` with `EngineCrashed`. Whether its model is
+    loaded again is policy too.
     """
 
     @property
     def info(self) -> EngineInfo:
-        """What is fixed about this engine."""
+        """The fixed properties of this engine."""
 
     @property
     def crashed(self) -> Future[Crash]:
-        """Resolved when the engine ends by itself, before its turns are told; never by `close`."""
+        """Resolved when the engine crashes, before its turns get `EngineCrashed`; never by `close`."""
 
     def vitals(self) -> Vitals:
-        """What the engine holds at the moment. Any thread; returns at once."""
+        """The engine's process and memory now. Any thread; returns at once."""
 
     def render(
         self,
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
 
         Args:
             tools: what the model may call.
-            thinking: whether the model shall think before it answers; None leaves it to the template.
+            effort: how much the model shall think first, one of `EFFORTS`; None leaves it to the template.
             recorded: the ids the model itself produced for the assistant message at an index. They are
                 used in place of its text, where the template allows it, so that a prompt extends what
                 the model has already read.
 
         Raises:
             InvalidRequestError: the model's template refuses the conversation.
-            TemplateTimeoutError: rendering took longer than it may.
+            TemplateTimeoutError: rendering took more time or memory than it may.
         """
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
-        """What each token id says on its own, for people. Any thread."""
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
+        """The text of each token id on its own, for people to read. Any thread."""
 
-    def compile(self, guide: Guide) -> CompiledGuide:
-        """Make a guide ready for any number of turns. Any thread; may take a while.
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Make a constraint ready for any number of turns. Any thread; may take a while.
 
         Raises:
-            InvalidRequestError: the schema cannot be followed; the sentence says why, `param` is left open.
-            SchemaTooComplexError: compiling took longer than it may.
+            InvalidRequestError: the schema is not supported; the message says why, `param` is not set.
+            SchemaTooComplexError: compiling took more time or memory than it may.
         """
 
     def submit(self, submission: Submission, deliver: Deliver) -> None:
@@ -257,25 +262,25 @@ class InferenceEngine(Protocol):
         """End a turn at the next safe point; its last output is then `Cancelled`. Unknown ids are ignored."""
 
     def ping(self) -> Future[None]:
-        """A sign of life: resolved at once while the engine goes on from step to step.
+        """Liveness check: resolves at once while the engine makes progress from step to step.
 
-        It fails if one step takes suspiciously long, and stays open if nothing answers.
+        The future fails if one step takes suspiciously long, and stays pending if nothing answers.
         """
 
     def common_prefix(self, handle: CacheHandle, prompt: Prompt) -> int:
-        """How many tokens at the beginning of `prompt` the handle spares the engine."""
+        """How many tokens at the start of `prompt` the handle saves the engine from computing."""
 
     def size_bytes(self, handle: CacheHandle) -> int:
         """Memory the handle holds."""
 
     def drop(self, handle: CacheHandle) -> None:
-        """Give the handle's memory back. A handle is dropped once, and not used afterwards."""
+        """Free the handle's memory. Drop a handle once, and do not use it afterwards."""
 
     def release_memory(self) -> None:
-        """Give memory that was freed but is still held for later use back to the system. Returns at once."""
+        """Return freed memory that is held for reuse to the system. Returns at once."""
 
     def abort(self, reason: str) -> None:
-        """End the engine as a crash, for `reason`; without effect once it has ended."""
+        """End the engine as if it had crashed, for `reason`; no effect once it has ended."""
 
     def close(self) -> None:
         """End running turns as cancelled, free the model and stop the engine's threads."""

@@ -63,18 +63,24 @@ class ContentExpirer(Protocol):
 
 
 class EventReader(Protocol):
-    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`."""
+    """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`.
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    With `owner`, anybody else's responses are not there, and finding that out costs what a missing one costs:
+    nothing of them is read (D-18).
+    """
+
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
-    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
-        """All events of a response in order, with the Unix time in seconds from which it is gone (D-37).
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """All events of a response in order, and its expiry as Unix time in seconds (D-37).
 
         No events and 0 if there is no such response.
         """
 
-    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """The events of a response and its ancestors, oldest response first, in one query, without deltas.
 
         A chain ends before the first ancestor that is not there, whose content was removed or that expires
@@ -83,10 +89,7 @@ class EventReader(Protocol):
         """
 
     def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
-        """The output items of those ids, of responses that have not expired; unknown ids are left out.
-
-        With `owner`, items of anybody else's responses are unknown, too (D-18).
-        """
+        """The output items of those ids, of responses that have not expired; unknown ids are left out."""
 
     def unfinished(self) -> Future[list[str]]:
         """The ids of the responses that have neither been committed nor failed, oldest first."""
@@ -135,8 +138,11 @@ class AuditReader(Protocol):
     def attempts_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:
         """What the client sent again after a failure, this response among it, oldest first (`attempts`)."""
 
+    def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
+        """The newest response, not failed and made since then, whose idempotency key has this digest."""
 
-class LogPass(Protocol):
+
+class LogExport(Protocol):
     """One pass over the log as JSON lines, up to the newest event when it began. Any thread, one at a time.
 
     `total` is the number of events the pass reads, `done` of those it has read, whether or not they are of
@@ -158,7 +164,9 @@ class LogPass(Protocol):
 class LogExporter(Protocol):
     """Exports the events of the log in the order they were stored."""
 
-    def export(self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None) -> LogPass:
+    def export(
+        self, *, after: int = 0, since_ms: int | None = None, until_ms: int | None = None
+    ) -> LogExport:
         """Begin a pass behind the position `after`, over events from `since_ms` and before `until_ms`.
 
         Reads the store at once and while it is iterated: not on the event loop.

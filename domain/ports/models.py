@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.ports.engine import InferenceEngine
 
 
@@ -15,25 +16,29 @@ class ModelSource(Protocol):
     def weight_bytes(self) -> int:
         """About how much memory the model will take once it is loaded."""
 
+    @property
+    def defaults(self) -> ModelDefaults:
+        """The model's own defaults for parameters that a request does not set."""
+
     def load(self) -> InferenceEngine:
         """Load the model. Any thread; takes seconds, more for big models.
 
         Raises:
-            EngineError: it cannot be used; the sentence names it and says what is wrong there.
+            EngineError: it cannot be used; the message names it and the problem.
         """
 
 
-class Retains(Protocol):
+class InstancePins(Protocol):
     """Keeps a model's instance id alive while writes that carry it are under way (R-069 … R-076).
 
-    Known by the id alone, so that a wedged write keeps no model in memory. No call fails: what concerns an
+    Known by the id only, so that a wedged write keeps no model in memory. No call fails: what concerns an
     id that is gone is ignored.
     """
 
-    def retain(self, instance_id: int) -> None:
+    def pin(self, instance_id: int) -> None:
         """One more write carries the id; it stays the model's until as many were released."""
 
-    def release(self, instance_id: int) -> None:
+    def unpin(self, instance_id: int) -> None:
         """One of the writes does not need the id any more; the model may lose it."""
 
     def retire(self, instance_id: int) -> bool:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from uuid import UUID
 
 import pytest
@@ -36,3 +38,17 @@ def test_seeds_differ_and_have_32_bits() -> None:
 
     assert len(seeds) > 1
     assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+@pytest.mark.parametrize(("wanted", "allowed"), [(150, 200), (250, 250), (350, 300)])
+def test_a_process_may_have_as_many_files_open_as_the_system_allows(wanted: int, allowed: int) -> None:
+    """D-38: 1,024 connections are more than many systems let a process have at first."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300));"
+        "from turnlog.adapters.system import allow_open_files;"
+        f"print(allow_open_files({wanted}), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == [str(allowed)] * 2

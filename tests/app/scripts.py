@@ -41,6 +41,7 @@ SCRIPT: Json = {
         calling("call patch", {"id": "call_a", "name": "patch", "arguments": '{"input":"*** x"}'}),
         calling("call aloud", ADD_1, said="Sure. ", text="Sure."),
         entry("slow", {"text": "Hel"}, {"sleep_ms": 300}, {"text": "lo"}, STOP),
+        entry("fail late", {"text": "Hel"}, {"sleep_ms": 300}, {"raise": "it broke"}),
         entry(
             "think and call",
             {"reasoning": "hm"},

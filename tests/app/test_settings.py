@@ -1,6 +1,7 @@
 """Settings: from options and variables, refused by name when they are wrong."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -15,14 +16,18 @@ from turnlog.app.settings import (
     chain_write_wait_s,
     drain_limit_s,
     idle_delay_s,
+    ignored_variables,
     load_settings,
     marker_ttl_ms,
     most_waiting,
     parse_models,
+    parse_sampling,
     persist_hard_limit_s,
     persist_soft_limit_s,
+    prompt_cache_keys_disabled,
     retention_s,
 )
+from turnlog.domain.defaults import ModelDefaults
 
 CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -50,7 +55,10 @@ def test_an_empty_variable_is_not_set() -> None:
         ({"TURNLOG_IDLE_CLEAR_CACHE_MS": "0.5"}, {}, "TURNLOG_IDLE_CLEAR_CACHE_MS is '0.5'"),
         ({"TURNLOG_IDLE_CLEAR_CACHE_MS": "soon"}, {}, "TURNLOG_IDLE_CLEAR_CACHE_MS is 'soon'"),
         ({"TURNLOG_LOG_FORMAT": "xml"}, {}, "TURNLOG_LOG_FORMAT is 'xml'"),
-        ({"TURNLOG_PROT": "1"}, {}, "TURNLOG_PROT is no setting"),
+        ({"TURNLOG_SSE_DRAIN_TIMEOUT_MS": "inf"}, {}, "TURNLOG_SSE_DRAIN_TIMEOUT_MS is 'inf'"),
+        ({"TURNLOG_CHAIN_WRITE_WAIT_TIMEOUT_MS": "0"}, {}, "TURNLOG_CHAIN_WRITE_WAIT_TIMEOUT_MS is '0'"),
+        ({"TURNLOG_RESPONSE_RETENTION_SECONDS": "week"}, {}, "TURNLOG_RESPONSE_RETENTION_SECONDS is 'week'"),
+        ({"TURNLOG_DISABLE_PROMPT_CACHE_KEY": "x"}, {}, "TURNLOG_DISABLE_PROMPT_CACHE_KEY is 'x'"),
         ({}, {"port": "many"}, "--port is 'many'"),
     ],
 )
@@ -59,6 +67,89 @@ def test_a_wrong_value_is_refused_by_the_name_it_was_given_under(
 ) -> None:
     with pytest.raises(SettingsError, match=refusal):
         load_settings(environ, options)
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("TURNLOG_PROT", "TURNLOG_PORT"),
+        ("TURNLOG_HOSTS", "TURNLOG_HOST"),
+        ("TURNLOG_PRTO", "TURNLOG_PORT"),
+        ("TURNLOG_BD", "TURNLOG_DB"),
+        ("TURNLOG_MODLES", "TURNLOG_MODEL"),
+        ("TURNLOG_MAX_QUEUE_DEPTH_PER_MODELS", "TURNLOG_MAX_QUEUE_DEPTH_PER_MODEL"),
+        ("TURNLOG_LOGLEVEL", "TURNLOG_LOG_LEVEL"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_what_was_meant(variable: str, meant: str) -> None:
+    """T2-01: one or two letters away."""
+    with pytest.raises(SettingsError, match=f"^Unknown setting {variable}; did you mean {meant}\\?$"):
+        load_settings({variable: "1"}, {})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "TURNLOG_SERVICE_HOST",
+        "TURNLOG_SERVICE_PORT",
+        "TURNLOG_PORT_8000_TCP",
+        "TURNLOG_PORT_8000_TCP_ADDR",
+        "TURNLOG_API_KEY",
+        "TURNLOG_BASE_URL",
+        "TURNLOG_UI",
+        "TURNLOG_",
+    ],
+)
+def test_what_others_put_into_the_environment_is_named_and_passed_over(variable: str) -> None:
+    """T2-01: Kubernetes, Docker and clients; the value may be a secret, so it is not shown."""
+    environ = {variable: "s3cret"}
+
+    assert load_settings(environ, {"db": "a.db"}) == Settings(db=Path("a.db"))
+    assert ignored_variables(environ) == [f"Ignoring unknown setting {variable}."]
+
+
+@pytest.mark.parametrize(("option", "port"), [(None, 8000), ("9000", 9000)])
+def test_a_port_that_is_an_address_is_kubernetes_own(option: str | None, port: int) -> None:
+    """T2-01: a Service called turnlog puts it into every container; the default or the option holds."""
+    environ = {"TURNLOG_PORT": "tcp://10.0.0.7:8000"}
+
+    assert load_settings(environ, {"port": option}).port == port
+    (sentence,) = ignored_variables(environ)
+    assert sentence.startswith("Ignoring TURNLOG_PORT: it is an address, as Kubernetes sets it")
+
+
+def test_settings_that_hold_are_not_warned_of() -> None:
+    """T2-01."""
+    assert ignored_variables({"TURNLOG_PORT": "81", "TURNLOG_SERVICE_HOST": "", "PATH": "x"}) == []
+
+
+def test_a_shared_secret_is_said_to_have_no_effect() -> None:
+    """R-394, D-18: whoever sets `MLX_SERVER_AUTH_TOKEN` must not believe that it protects anything."""
+    (sentence,) = ignored_variables({"MLX_SERVER_AUTH_TOKEN": "s3cret"})
+
+    assert sentence.startswith("Ignoring MLX_SERVER_AUTH_TOKEN:")
+    assert "turnlog keys add" in sentence
+    assert "s3cret" not in sentence
+
+
+def test_each_inherited_variable_has_a_name_of_turnlogs_that_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-394."""
+    limits: dict[str, Callable[[], float]] = {
+        "CHAIN_WRITE_WAIT_TIMEOUT_MS": chain_write_wait_s,
+        "POST_COMMIT_PERSIST_TIMEOUT_MS": persist_soft_limit_s,
+        "POST_COMMIT_PERSIST_HARD_TIMEOUT_MS": persist_hard_limit_s,
+        "HARD_TIMEOUT_MARKER_TTL_MS": lambda: marker_ttl_ms() / 1000,
+        "SSE_DRAIN_TIMEOUT_MS": drain_limit_s,
+        "RESPONSE_RETENTION_SECONDS": lambda: retention_s() / 1000,
+        "DISABLE_PROMPT_CACHE_KEY": lambda: 1.0 + prompt_cache_keys_disabled(),
+    }
+    for name, limit in limits.items():
+        own, inherited = ("1", "0") if name.startswith("DISABLE") else ("2000", "1000")
+        monkeypatch.setenv(f"MLX_{name}", inherited)
+        assert limit() == 1.0
+        monkeypatch.setenv(f"TURNLOG_{name}", own)
+        assert limit() == 2.0
+        assert load_settings({f"TURNLOG_{name}": own}, {})
 
 
 def test_models_are_declared_by_name_and_path() -> None:
@@ -154,21 +245,47 @@ def test_turnlogs_own_idle_delay_wins(monkeypatch: pytest.MonkeyPatch, text: str
     assert idle_delay_s(load_settings({"TURNLOG_IDLE_CLEAR_CACHE_MS": text}, {})) == expected_s
 
 
+def test_defaults_are_declared_by_name_and_field() -> None:
+    """R-177: names may have dots and equal signs."""
+    declared = ("qwen3.5.temperature=0.6", "qwen3.5.top_k=20", "a=b.max_output_tokens=7", "a=b.top_p=1")
+
+    assert parse_sampling(declared) == {
+        "qwen3.5": ModelDefaults(temperature=0.6, top_k=20),
+        "a=b": ModelDefaults(max_output_tokens=7, top_p=1.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ("qwen", "expected NAME.FIELD=VALUE"),
+        ("temperature=1", "expected NAME.FIELD=VALUE"),
+        ("qwen.temperatur=1", "there are temperature, top_p, top_k, min_p, repetition_penalty, max_output_"),
+        ("qwen.temperature=3", "Expected `float` <= 2.0"),
+        ("qwen.top_k=many", "Expected `int"),
+        ("qwen.max_output_tokens=0", "Expected `int` >= 1"),
+    ],
+)
+def test_a_wrong_default_is_refused(declared: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        parse_sampling((declared,))
+
+    assert str(refusal.value).startswith(f"--sampling is '{declared}': {reason}")
+
+
 # ── documentation ─────────────────────────────────────────────────────────────────────────────────
 
 SETTINGS = {f"{PREFIX}{name.upper()}": getattr(Settings(), name) for name in Settings.__struct_fields__}
 DEFAULTS = SETTINGS | {
     f"{PREFIX}MAX_QUEUE_DEPTH_PER_MODEL": most_waiting(Settings()),
     f"{PREFIX}IDLE_CLEAR_CACHE_MS": idle_delay_s(Settings()) * 1000,
-    "MLX_RESPONSE_RETENTION_SECONDS": retention_s(),
-    "MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS": chain_write_wait_s() * 1000,
-    "MLX_POST_COMMIT_PERSIST_TIMEOUT_MS": persist_soft_limit_s() * 1000,
-    "MLX_POST_COMMIT_PERSIST_HARD_TIMEOUT_MS": persist_hard_limit_s() * 1000,
-    "MLX_HARD_TIMEOUT_MARKER_TTL_MS": marker_ttl_ms(),
-    "MLX_SSE_DRAIN_TIMEOUT_MS": drain_limit_s() * 1000,
-    "MLX_MAX_QUEUE_DEPTH_PER_MODEL": most_waiting(Settings()),
-    "MLX_IDLE_CLEAR_CACHE_MS": idle_delay_s(Settings()) * 1000,
-    "MLX_DISABLE_PROMPT_CACHE_KEY": False,
+    f"{PREFIX}RESPONSE_RETENTION_SECONDS": retention_s(),
+    f"{PREFIX}CHAIN_WRITE_WAIT_TIMEOUT_MS": chain_write_wait_s() * 1000,
+    f"{PREFIX}POST_COMMIT_PERSIST_TIMEOUT_MS": persist_soft_limit_s() * 1000,
+    f"{PREFIX}POST_COMMIT_PERSIST_HARD_TIMEOUT_MS": persist_hard_limit_s() * 1000,
+    f"{PREFIX}HARD_TIMEOUT_MARKER_TTL_MS": marker_ttl_ms(),
+    f"{PREFIX}SSE_DRAIN_TIMEOUT_MS": drain_limit_s() * 1000,
+    f"{PREFIX}DISABLE_PROMPT_CACHE_KEY": int(prompt_cache_keys_disabled()),
     "MLX_DISABLE_OPENBLAS": False,
 }
 OPTIONS = {f"{PREFIX}{str(option.name).upper()}": f"`{option.opts[0]}`" for option in serve_command.params}

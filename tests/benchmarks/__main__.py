@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import cancelled, compared, memory, models, own
+from tests.benchmarks import cancelled, compared, crashes, memory, models, own, stall
 from turnlog.adapters.mlx.runtime import OPENBLAS, slow_because
 
 _BLAS = "" if sys.platform != "linux" else ", with OpenBLAS" if OPENBLAS else ", without OpenBLAS"
@@ -52,6 +52,15 @@ def _cancelled(folder: Path, runs: int) -> list[Table]:
     return [cancelled.table("SmolLM2", models.smollm2(folder), runs)]
 
 
+def _stall(folder: Path, runs: int) -> list[Table]:
+    return stall.tables(models.tiny(folder), folder, 30.0 if runs > 1 else 5.0)
+
+
+def _crashes(folder: Path, runs: int) -> list[Table]:
+    kills, freezes = (50, 20) if runs > 1 else (5, 2)
+    return [crashes.table(models.tiny(folder), folder, kills=kills, freezes=freezes)]
+
+
 PARTS: dict[str, Part] = {
     "own": _own,
     "tiny": _tiny,
@@ -59,6 +68,8 @@ PARTS: dict[str, Part] = {
     "engine": _engine,
     "cancelled": _cancelled,
     "memory": _memory,
+    "stall": _stall,
+    "crashes": _crashes,
 }
 
 

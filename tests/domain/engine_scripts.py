@@ -41,7 +41,7 @@ ends = st.builds(
     output_tokens=st.integers(0, 9),
     cached_tokens=st.none() | st.integers(0, 3),
     output_ids=st.none() | st.just((1, 2)),
-    alone=st.none() | st.booleans(),
+    unbatched=st.none() | st.booleans(),
 )
 
 

@@ -115,6 +115,7 @@ def start(response: Response) -> list[ResponseEvent]:
         ),
         prompt=STARTED.prompt,
         output_budget_tokens=STARTED.output_budget_tokens,
+        output_limit=STARTED.output_limit,
         truncated_messages=STARTED.truncated_messages,
         new_id=NumberedIds().new_id,
     )

@@ -17,6 +17,7 @@ from tests.domain.stories import (
     start,
 )
 from turnlog.domain.events import (
+    WIRE_VERSION,
     ContentExpired,
     ItemClosed,
     ItemExtended,
@@ -28,7 +29,7 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.items import FunctionCallItem, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import End, EngineCall, ReasoningChunk, Spent, TextChunk
+from turnlog.domain.ports import End, EngineCall, ReasoningChunk, TextChunk, TurnStats
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response, fold
 from turnlog.domain.usage import Timing, Usage
@@ -66,7 +67,9 @@ def test_a_request_creates_a_response_that_waits_for_its_lane() -> None:
         boot_id="boot",
     )
 
-    assert response.created == replace(CREATED, instructions="be kind", metadata={"a": "b"})
+    assert response.created == replace(
+        CREATED, instructions="be kind", metadata={"a": "b"}, wire_version=WIRE_VERSION
+    )
 
 
 def test_a_created_response_starts_once() -> None:
@@ -150,10 +153,10 @@ def test_a_failure_closes_the_message_before_the_reasoning_and_says_why() -> Non
 
 def test_a_failure_says_what_the_turn_has_cost_if_the_engine_knows() -> None:
     """R-323."""
-    spent = Spent(prompt_tokens=3, output_tokens=2)
+    stats = TurnStats(prompt_tokens=3, output_tokens=2)
 
     (failed,) = Given(CREATED, STARTED).when(
-        lambda response: response.fail("error", "the GPU is on fire", at_ms=LATER_MS, spent=spent)
+        lambda response: response.fail("error", "the GPU is on fire", at_ms=LATER_MS, stats=stats)
     )
 
     assert failed == TurnFailed(

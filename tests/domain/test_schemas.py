@@ -1,11 +1,11 @@
-"""The limits of a guide, the same for every engine."""
+"""The limits of a constraint, the same for every engine."""
 
 from typing import Any
 
 import pytest
 
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.ports import CallGuide, Guide, JsonGuide
+from turnlog.domain.ports import CallConstraint, Constraint, JsonConstraint
 from turnlog.domain.schemas import MOST_BYTES, MOST_ENUM_VALUES, MOST_LEVELS, MOST_NODES, checked
 from turnlog.domain.tools import Json, Tool
 
@@ -32,23 +32,23 @@ def choice(values: int) -> Json:
 LIMITS = [(nested, MOST_LEVELS), (wide, MOST_NODES), (long, MOST_BYTES), (choice, MOST_ENUM_VALUES)]
 
 
-def calling(schema: Json | None) -> CallGuide:
-    return CallGuide((Tool("add", "function", "add", parameters=schema),), many=False)
+def calling(schema: Json | None) -> CallConstraint:
+    return CallConstraint((Tool("add", "function", "add", parameters=schema),), many=False)
 
 
 @pytest.mark.parametrize(("make", "most"), LIMITS)
-@pytest.mark.parametrize("guide", [JsonGuide, calling])
-def test_a_schema_is_taken_up_to_a_limit_and_refused_beyond_it(make: Any, most: int, guide: Any) -> None:
-    just_right: Guide = guide(make(most))
+@pytest.mark.parametrize("constraint", [JsonConstraint, calling])
+def test_a_schema_is_taken_up_to_a_limit_and_refused_beyond_it(make: Any, most: int, constraint: Any) -> None:
+    just_right: Constraint = constraint(make(most))
 
     assert checked(just_right) is just_right
     with pytest.raises(InvalidRequestError, match=f"(deeper|more|longer) than {most}"):
-        checked(guide(make(most + 1)))
+        checked(constraint(make(most + 1)))
 
 
-@pytest.mark.parametrize("guide", [JsonGuide(None), calling(None)])
-def test_there_may_be_no_schema(guide: Guide) -> None:
-    assert checked(guide) is guide
+@pytest.mark.parametrize("constraint", [JsonConstraint(None), calling(None)])
+def test_there_may_be_no_schema(constraint: Constraint) -> None:
+    assert checked(constraint) is constraint
 
 
 def test_a_refusal_names_the_tool() -> None:
@@ -59,4 +59,4 @@ def test_a_refusal_names_the_tool() -> None:
 def test_a_call_needs_a_tool() -> None:
     """D-08."""
     with pytest.raises(InvalidRequestError, match="there is no tool to call"):
-        checked(CallGuide((), many=True))
+        checked(CallConstraint((), many=True))

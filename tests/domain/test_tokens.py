@@ -42,12 +42,12 @@ def test_a_prompt_that_shares_nothing_names_no_base() -> None:
 def test_a_prompt_rebuilt_on_another_base_is_refused() -> None:
     record = record_prompt((1, 2, 3), "resp_base", (1, 2))
 
-    with pytest.raises(ValueError, match="rebuilt on resp_base is not the one that was recorded"):
+    with pytest.raises(ValueError, match="rebuilt from resp_base differs from the recorded one"):
         rebuild_prompt(record, (1, 9))
 
 
 def test_a_changed_suffix_is_refused() -> None:
     record = record_prompt((1, 2, 3))
 
-    with pytest.raises(ValueError, match="not the one that was recorded"):
+    with pytest.raises(ValueError, match="differs from the recorded one"):
         rebuild_prompt(replace(record, suffix=pack((1, 2, 4))))

@@ -66,7 +66,7 @@ def test_any_mlx_model_folder_is_served_under_its_name(tmp_path: Path) -> None:
         too_long = http.post("/v1/responses", json=body | {"input": "word " * 200, "stream": True})
 
     assert check_response(first)["status"] == "incomplete"
-    assert first["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert first["incomplete_details"] == {"reason": "max_output_tokens", "limit": "max_output_tokens"}
     assert first["usage"]["output_tokens"] == 5
     assert second["output_text"] == first["output_text"]
     assert refused(too_long, 400)["code"] == "context_length_exceeded"

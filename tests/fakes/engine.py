@@ -11,14 +11,14 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
-    CompiledGuide,
+    CompiledConstraint,
+    Constraint,
     Crash,
     Deliver,
     End,
     EngineFinal,
     EngineInfo,
     EngineOutput,
-    Guide,
     Prompt,
     Submission,
     Vitals,
@@ -109,17 +109,17 @@ class PuppetEngine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Tool] = (),
-        thinking: bool | None = None,
+        effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
     ) -> Prompt:
         """One token a message."""
         return Prompt(tuple(range(len(messages))))
 
-    def spell(self, ids: TokenIds) -> tuple[str, ...]:
+    def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         """No test asks for it."""
         raise NotImplementedError
 
-    def compile(self, guide: Guide) -> CompiledGuide:
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
         """No test asks for it."""
         raise NotImplementedError
 

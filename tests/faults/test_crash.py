@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.openai.wire import read_stream
 from tests.app.http.test_turns import create, refused, stream
-from tests.app.scripts import HELLO, entry
+from tests.app.scripts import HELLO, STOP, entry
 from tests.faults.witness import Json, acknowledged, continued, error_code, kill, listening, replay, scripted
 from tests.serving import RunningServer, serving
 from tests.tiny_model import make_tiny_model
@@ -25,6 +25,7 @@ SCRIPT: Json = {
         entry("crash", {"text": "Hel"}, {"crash": True}),
         entry("slowly crash", {"text": "Hel"}, {"sleep_ms": 200}, {"crash": True}),
         entry("hang", {"text": "Hel"}, {"hang": True}),
+        entry("slow hi", {"text": "Hel"}, {"sleep_ms": 1_000}, {"text": "lo"}, STOP),
         HELLO | {"match": "hi"},
     ],
 }
@@ -63,6 +64,20 @@ def test_a_crash_ends_the_running_turns_whole_and_the_next_one_runs(http: httpx.
     seen = model(http)
     assert (seen["state"], seen["restarts"], seen["instance_id"]) == ("resident", 1, 1)
     assert seen["last_crash"]["reason"] == "its script says so"
+
+
+def test_a_turn_that_was_lost_in_a_crash_is_run_again_by_a_replay(http: httpx.Client) -> None:
+    """Beside a turn that crashed the engine, another one that did nothing."""
+    with listening(http, "slow hi") as innocent:
+        innocent.until("output_text.delta")
+        stream(http, "crash now")
+        innocent.until("[DONE]")
+    acknowledged(http, innocent.response_id, "failed")
+
+    again = http.post(f"/v1/responses/{innocent.response_id}/replay", json={})
+
+    assert again.json()["status"] == "completed"
+    assert again.json()["replay_of"] == innocent.response_id
 
 
 def test_a_client_that_waits_for_json_gets_503(http: httpx.Client) -> None:
@@ -139,7 +154,9 @@ ENDS = {"killed": signal.SIGKILL, "aborted": signal.SIGABRT, "out of bounds": si
 def test_a_process_that_dies_fails_its_turns_and_no_others(tiny: RunningServer, name: str) -> None:
     with tiny.http as http, ExitStack() as stack:
         long_turns = [
-            stack.enter_context(listening(http, "go on", model=model_name, max_output_tokens=90_000))
+            stack.enter_context(
+                listening(http, "go on", model=model_name, max_output_tokens=90_000, temperature=0)
+            )
             for model_name in ("one", "one", "two")
         ]
         for turn in long_turns:
@@ -168,7 +185,10 @@ def test_a_process_that_dies_fails_its_turns_and_no_others(tiny: RunningServer, 
 
 
 def test_a_stopped_process_is_seen_at_once_and_goes_on_when_it_may(tiny: RunningServer) -> None:
-    with tiny.http as http, listening(http, "go on", model="two", max_output_tokens=90_000) as turn:
+    with (
+        tiny.http as http,
+        listening(http, "go on", model="two", max_output_tokens=90_000, temperature=0) as turn,
+    ):
         turn.until("output_text.delta")
         seen = model(http, "two")
         os.kill(seen["process_id"], signal.SIGSTOP)
@@ -182,10 +202,30 @@ def test_a_stopped_process_is_seen_at_once_and_goes_on_when_it_may(tiny: Running
         turn.until("output_text.delta")
         next(iter(turn))
 
-    assert "the engine of model two failed: The engine's process has not answered" in problems[0]
+    assert "the engine of model two failed: The engine process has not responded" in problems[0]
     assert len(turn.told) > told
     with tiny.http as http:
         assert model(http, "two")["restarts"] == seen["restarts"]
+
+
+def test_a_process_that_holds_more_than_the_budget_is_ended_as_a_crash(tmp_path: Path) -> None:
+    """The budget counts what the processes say they hold; an interpreter with MLX is more than this one."""
+    folder = make_tiny_model(tmp_path / "tiny")
+    with (
+        serving(tmp_path / "turnlog.db", f"--model=tiny={folder}", TURNLOG_MEMORY_BYTES="60000000") as server,
+        server.http as http,
+    ):
+        http.post("/v1/models/load", json={"name": "tiny"})
+        crash = until(lambda: model(http, "tiny")["last_crash"])
+
+    assert "more than the memory budget" in crash["reason"]
+
+
+def test_the_server_itself_has_no_mlx_in_memory(tiny: RunningServer) -> None:
+    """Neither by its own imports, which a contract forbids, nor by those of a library."""
+    mapped = Path(f"/proc/{tiny.process.pid}/maps").read_text()
+
+    assert not [name for name in ("/mlx/", "libmlx", "/tokenizers/", "/llguidance/") if name in mapped]
 
 
 def test_no_process_outlives_its_server(tmp_path: Path) -> None:
@@ -194,7 +234,7 @@ def test_no_process_outlives_its_server(tmp_path: Path) -> None:
     with (
         serving(tmp_path / "turnlog.db", f"--model=tiny={folder}") as server,
         server.http as http,
-        listening(http, "go on", model="tiny", max_output_tokens=90_000) as turn,
+        listening(http, "go on", model="tiny", max_output_tokens=90_000, temperature=0) as turn,
     ):
         turn.until("output_text.delta")
         children = children_of(server.process.pid)

@@ -28,6 +28,7 @@ from tests.app.scripts import HELLO, SCRIPT, STOP, entry, write_script
 from tests.app.services import asked, running
 from tests.faults.witness import (
     Json,
+    Listener,
     acknowledged,
     check_whole,
     continued,
@@ -103,6 +104,34 @@ def test_what_was_persisted_or_failed_is_the_same_after_a_kill(tmp_path: Path) -
     assert stored == seen
     assert told == live
     assert answers == {"think": 200, "cut": 200, "boom": 400}
+
+
+def test_of_the_turns_under_one_idempotency_key_one_ends_well(tmp_path: Path) -> None:
+    """T2-26: the first server is killed while it runs the turn, the next one when it has stored it."""
+    headers = {"Idempotency-Key": "k"}
+    body = {"model": "scripted", "input": "slow", "stream": True}
+    with (
+        scripted(tmp_path, SCRIPT) as server,
+        server.http as http,
+        http.stream("POST", "/v1/responses", json=body, headers=headers) as answer,
+    ):
+        lost = Listener(answer)
+        lost.until("output_text.delta")
+        acknowledged(http, lost.response_id, "created")
+        kill(server)
+    with scripted(tmp_path, SCRIPT) as server, server.http as http:
+        first = http.post("/v1/responses", json=body, headers=headers)
+        acknowledged(http, last_frame(first.content)["response"]["id"], "committed")
+        kill(server)
+
+    with scripted(tmp_path, SCRIPT) as server, server.http as http:
+        again = http.post("/v1/responses", json=body, headers=headers)
+    kept = stories(tmp_path / "turnlog.db")
+
+    assert "idempotent-replayed" not in first.headers
+    assert (again.headers["idempotent-replayed"], again.content) == ("true", first.content)
+    ends = [type(recorded.event) for story in kept.values() for recorded in story]
+    assert (ends.count(TurnFailed), ends.count(TurnCommitted)) == (1, 1)
 
 
 @pytest.mark.parametrize("hard_limit_ms", ["0", "20"], ids=["committed", "hard_timed_out"])

@@ -138,7 +138,7 @@ def test_when_too_much_waits_for_the_store_new_turns_are_refused_and_running_one
         until(lambda: http.post("/v1/responses", json=_asking("hi")).status_code == 200)
 
         assert refusals == [(503, "storage_unavailable")] * 2
-        assert (ready.status_code, "behind with its writes" in ready.text) == (503, True)
+        assert (ready.status_code, "the store is overloaded" in ready.text) == (503, True)
         assert (unstored, names(stored)[-2:]) == ("completed", ["committed", "persisted"])
         assert replay(http, slow.response_id) == slow.told
 

@@ -12,7 +12,7 @@ from typing import Any
 TARGETS = {
     "tags": ["turnlog.domain.markers", "turnlog.domain.tags"],
     "speech": [
-        "turnlog.adapters.mlx.speech",
+        "turnlog.adapters.mlx.output_parser",
         "turnlog.domain.markers",
         "turnlog.adapters.mlx.toolparse",
     ],

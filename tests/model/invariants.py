@@ -98,8 +98,8 @@ def instance_ids_are_retained_until_the_hard_limit(world: World) -> None:
     """No shorter (R-355) and no longer (R-356); from then on they are retired until the write settles."""
     committed = [known for known in world.unsettled if known.committed]
     wedged = sum(known.wedged for known in committed)
-    retains = world.server.retains
-    assert (retains.retained, retains.retired) == (len(committed) - wedged, wedged)
+    pins = world.server.pins
+    assert (pins.pinned, pins.retired) == (len(committed) - wedged, wedged)
 
 
 def memory_keeps_turns_until_their_last_write_has_settled_or_is_wedged(world: World) -> None:

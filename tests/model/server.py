@@ -35,19 +35,19 @@ _Result = TypeVar("_Result")
 
 
 class CountedRetains:
-    """The `Retains` of one process, which has one model: how often it was retained and retired by now."""
+    """The `InstancePins` of one process, which has one model: how often it was pinned and retired by now."""
 
     def __init__(self) -> None:
-        self.retained = 0
+        self.pinned = 0
         self.retired = 0
 
-    def retain(self, instance_id: int) -> None:
+    def pin(self, instance_id: int) -> None:
         """One more."""
-        self.retained += 1
+        self.pinned += 1
 
-    def release(self, instance_id: int) -> None:
+    def unpin(self, instance_id: int) -> None:
         """One less."""
-        self.retained -= 1
+        self.pinned -= 1
 
     def retire(self, instance_id: int) -> bool:
         """One more."""
@@ -60,7 +60,7 @@ class CountedRetains:
 
 
 class Unobserved:
-    """A `TurnObserver` that nobody asks."""
+    """A `TurnHooks` that nobody asks."""
 
     def began(self, created: ResponseCreated) -> None:
         """Nothing to tell."""
@@ -82,11 +82,11 @@ class Server:
         self.journal = Journal(disk)
         self.reader = Reader(disk)
         self.engine = PuppetEngine(MODEL, concurrency=SEATS)
-        self.retains = CountedRetains()
+        self.pins = CountedRetains()
         self.pending: PendingAppends = PendingWrites()
         self.live = LiveTurns()
         self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
-        self.persistence = Persistence(self.journal, self.pending, self.retains, self.live, self.clock)
+        self.persistence = Persistence(self.journal, self.pending, self.pins, self.live, self.clock)
         self.turns = Turns(
             models=resident({MODEL: self.engine}, self.clock),
             chains=Chains(self.retrieval, self.pending, self.clock, max_length=100),
@@ -99,9 +99,10 @@ class Server:
             new_framer=Framer,
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
-            sessions=no_sessions(self.clock),
-            observer=Unobserved(),
+            prefix_cache=no_sessions(self.clock),
+            hooks=Unobserved(),
             strict=False,
+            idempotency_grace_s=0,
         )
 
     @property

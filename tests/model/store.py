@@ -342,16 +342,18 @@ class Reader:
         self._look_ups = 0
         self._meanwhile = meanwhile
 
-    def events(self, response_id: str) -> Future[list[Recorded]]:
+    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """See `EventReader.events`."""
         return self._answer(list(self._disk.streams.get(response_id, ())))
 
-    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
         """See `EventReader.dated`."""
         stream = list(self._disk.streams.get(response_id, ()))
         return self._answer((stream, self._disk.expires_at(response_id) if stream else 0))
 
-    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[list[list[Recorded]]]:
+    def chain(
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
+    ) -> Future[list[list[Recorded]]]:
         """See `EventReader.chain`."""
         found: list[list[Recorded]] = []
         link: str | None = response_id

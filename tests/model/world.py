@@ -165,7 +165,7 @@ class World:
             self.server = Server(self.disk, self._ids, now_s)
             self.server.journal.faults, healthy = left, not left
             recovery = self.server.start()
-            while self.server.journal.stuck:  # nothing but patience helps here
+            while self.server.journal.stuck:  # nothing but silence helps here
                 self.server.journal.settle()
                 self.server.loop.run_for()
             if recovery.done() and recovery.exception() is None:

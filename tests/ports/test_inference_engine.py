@@ -17,12 +17,12 @@ from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message, ToolCall
 from turnlog.domain.ports import (
-    CallGuide,
+    CallConstraint,
     Cancelled,
     End,
     EngineOutput,
     InferenceEngine,
-    JsonGuide,
+    JsonConstraint,
     Submission,
     TextChunk,
 )
@@ -91,7 +91,7 @@ def test_a_turn_is_chunks_that_are_never_empty_and_then_one_end(engine: Inferenc
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)) == end.text
     assert end.prompt_tokens == len(engine.render(HELLO).ids)
     assert end.output_tokens > 0
-    assert end.alone is True
+    assert end.unbatched is True
     assert end.cache is not None
     engine.drop(end.cache)
 
@@ -178,7 +178,7 @@ def test_a_whole_tool_loop_is_rendered(engine: InferenceEngine) -> None:
     failed = Message("tool", "nothing there", call_id="call_1", is_error=True)
 
     asked, answered, refused = (
-        engine.render(messages, tools=[look], thinking=False)
+        engine.render(messages, tools=[look], effort="none")
         for messages in (HELLO, [*HELLO, called, output], [*HELLO, called, failed])
     )
 
@@ -186,24 +186,27 @@ def test_a_whole_tool_loop_is_rendered(engine: InferenceEngine) -> None:
 
 
 def test_a_guide_is_compiled_once_and_used_by_several_turns(engine: InferenceEngine) -> None:
-    guide = engine.compile(JsonGuide({"const": 7}))
-    ends = [run(engine, replace(submission(engine, HELLO), guide=guide))[-1] for _ in range(2)]
+    constraint = engine.compile(JsonConstraint({"const": 7}))
+    ends = [run(engine, replace(submission(engine, HELLO), constraint=constraint))[-1] for _ in range(2)]
 
     assert all(isinstance(end, End) and end.finish_reason == "stop" for end in ends)
 
 
 @pytest.mark.parametrize(
-    ("guide", "complaint"),
+    ("constraint", "complaint"),
     [
-        (JsonGuide({"items": {"enum": list(range(501))}}), "more than 500 values"),
-        (CallGuide((Tool("look", "function", "look", parameters=DEEP),), many=True), "deeper than 32 levels"),
+        (JsonConstraint({"items": {"enum": list(range(501))}}), "more than 500 values"),
+        (
+            CallConstraint((Tool("look", "function", "look", parameters=DEEP),), many=True),
+            "deeper than 32 levels",
+        ),
     ],
 )
 def test_a_guide_beyond_the_limits_is_refused(
-    engine: InferenceEngine, guide: JsonGuide | CallGuide, complaint: str
+    engine: InferenceEngine, constraint: JsonConstraint | CallConstraint, complaint: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=complaint):
-        engine.compile(guide)
+        engine.compile(constraint)
 
 
 def test_an_engine_gives_a_sign_of_life_while_it_works(engine: InferenceEngine) -> None:
@@ -251,8 +254,8 @@ def test_releasing_memory_returns_at_once_and_harms_nothing(engine: InferenceEng
 def test_what_a_prompt_says_is_spelt_id_by_id(engine: InferenceEngine) -> None:
     ids = engine.render(HELLO).ids
 
-    spelt = engine.spell(ids)
+    spelt = engine.decode_tokens(ids)
 
     assert len(spelt) == len(ids)
-    assert spelt == tuple(engine.spell((id_,))[0] for id_ in ids)
+    assert spelt == tuple(engine.decode_tokens((id_,))[0] for id_ in ids)
     assert "" not in spelt

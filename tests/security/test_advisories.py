@@ -21,7 +21,7 @@ from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.openai.request import decode_request
 from turnlog.domain.errors import EngineError, InvalidRequestError
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, JsonGuide
+from turnlog.domain.ports import CallConstraint, JsonConstraint
 from turnlog.domain.tools import Json, Tool
 
 LEAST: Json = {"model": "scripted", "input": "hi"}
@@ -152,7 +152,7 @@ def test_a_template_does_not_get_out_of_its_sandbox(tmp_path: Path, reach: str) 
     except EngineError:
         assert not trace.exists()
         return
-    with closing(engine), pytest.raises(InvalidRequestError, match="template refuses this conversation"):
+    with closing(engine), pytest.raises(InvalidRequestError, match="template rejected this conversation"):
         engine.render([Message("user", "hi")])
     assert not trace.exists()
 
@@ -184,7 +184,7 @@ def test_a_model_that_brings_code_is_refused(tmp_path: Path, key: str) -> None:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlxEngine]:
-    """An engine that compiles guides."""
+    """An engine that compiles constraints."""
     engine = MlxEngine.load(make_tiny_model(tmp_path_factory.mktemp("advisories") / "model"))
     yield engine
     engine.close()
@@ -223,9 +223,9 @@ def test_a_bad_schema_is_refused_or_followed_and_never_breaks_the_engine(
     schema = BAD_SCHEMAS[name]
     tool = Tool("t", "function", "t", parameters=schema)
 
-    for guide in (JsonGuide(schema), CallGuide((tool,), many=False)):
+    for constraint in (JsonConstraint(schema), CallConstraint((tool,), many=False)):
         try:
-            engine.compile(guide)
+            engine.compile(constraint)
         except InvalidRequestError as error:
             assert len(error.message) < 1_000
     assert engine.ping().result(SOON_S) is None
@@ -245,5 +245,12 @@ def test_nothing_is_cached_by_what_a_request_says() -> None:
 
     assert remembered <= {
         "app/http/documents.py:_document",  # by the settings
+        "app/http/documents.py:documented_names",  # once
+        "adapters/mlx/engine.py:_renderer",  # by the engine
+        "adapters/mlx/template.py:_traits",  # by the model's template
+        "adapters/engine_process/source.py:defaults",  # by the model's folder
+        "adapters/engine_process/source.py:weight_bytes",  # by the model's folder
         "adapters/mlx/source.py:weight_bytes",  # by the model's folder
+        "adapters/openai/typed.py:fields",  # by the struct
+        "adapters/openai/typed.py:bounds",  # by the struct
     }

@@ -11,7 +11,7 @@ from tests.waiting import SOON_S
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, CompiledGuide, JsonGuide
+from turnlog.domain.ports import CallConstraint, CompiledConstraint, JsonConstraint
 from turnlog.domain.tools import Tool
 
 QUIET = (Message("user", "Tell me something."),)
@@ -42,20 +42,20 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlxEngine]:
     engine.close()
 
 
-def guides(engine: MlxEngine) -> dict[str, CompiledGuide | None]:
+def constraints(engine: MlxEngine) -> dict[str, CompiledConstraint | None]:
     """What an answer can be held to, and that it is held to nothing."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     return {
         "free": None,
-        "json": engine.compile(JsonGuide(schema)),
-        "call": engine.compile(CallGuide((TOOL,), many=True)),
+        "json": engine.compile(JsonConstraint(schema)),
+        "call": engine.compile(CallConstraint((TOOL,), many=True)),
     }
 
 
 @pytest.mark.parametrize("sampling", WORST.values(), ids=WORST)
-@pytest.mark.parametrize("guide", ["free", "json", "call"])
+@pytest.mark.parametrize("constraint", ["free", "json", "call"])
 def test_the_worst_options_change_nobody_elses_output(
-    engine: MlxEngine, sampling: Sampling, guide: str
+    engine: MlxEngine, sampling: Sampling, constraint: str
 ) -> None:
     """CVE-2026-93989: one request corrupted the logits of others."""
     prompt = engine.render(QUIET)
@@ -66,7 +66,7 @@ def test_the_worst_options_change_nobody_elses_output(
         turn_id="loud",
         sampling=sampling,
         budget=60,
-        guide=guides(engine)[guide],
+        constraint=constraints(engine)[constraint],
         tools=(TOOL,),
     )
 
@@ -80,7 +80,7 @@ def test_the_worst_options_change_nobody_elses_output(
     began.wait()
     loud.wait()
 
-    assert (solo.alone, shared.alone) == (True, False)
+    assert (solo.unbatched, shared.unbatched) == (True, False)
     assert (shared.text, shared.output_ids) == (solo.text, solo.output_ids)
 
 

@@ -1,13 +1,15 @@
 """What a connection may cost: slow, endless, stalled and too many ones are ended by a rule and an answer."""
 
 import json
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.app.exposed import samples
 from tests.app.http.test_turns import create
 from tests.app.scripts import HELLO, STOP, entry, write_script
 from tests.faults.witness import scripted
@@ -31,14 +33,14 @@ ENVIRON = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with little patience."""
+    """A server with little silence."""
     with scripted(tmp_path_factory.mktemp("connections"), SCRIPT, **ENVIRON) as running:
         yield running
 
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server with patience and few connections."""
+    """A server with silence and few connections."""
     with scripted(tmp_path, SCRIPT, TURNLOG_MAX_CONNECTIONS=str(MOST_CONNECTIONS)) as running:
         yield running
 
@@ -170,7 +172,7 @@ def test_a_reader_that_does_not_take_its_json_is_cut_off(tmp_path: Path, lines: 
         with started(tmp_path / "turnlog.db", arguments, ENVIRON, stderr=log) as server:
             with connected(server) as client:
                 client.sendall(post(body, *lines))
-                until(lambda: "a reader that takes nothing is cut off" in (tmp_path / "log").read_text())
+                until(lambda: "whose client stopped reading" in (tmp_path / "log").read_text())
                 told = rest(client)
             behaves = alive(server)
 
@@ -183,28 +185,59 @@ def test_a_reader_that_does_not_take_its_json_is_cut_off(tmp_path: Path, lines: 
 
 def test_a_connection_too_many_is_told_so_and_the_others_go_on(patient: RunningServer) -> None:
     with ExitStack() as stack:
-        held = [stack.enter_context(connected(patient)) for _ in range(MOST_CONNECTIONS)]
-        for client in held:
-            client.sendall(b"GET /hea")
+        held = busy(patient, stack, MOST_CONNECTIONS)
         surplus = stack.enter_context(connected(patient))
         surplus.sendall(head(route="GET /health"))
         told = rest(surplus)
-        held[0].sendall(b"lth HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        kept = held[0].recv(1 << 16)
+        for client in held:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
     # Freed one after the other.
     until(lambda: _answers(patient))
 
     assert error_of(told) == (503, "too_many_connections")
     assert b"retry-after: 1\r\n" in told.lower()
-    assert kept.startswith(b"HTTP/1.1 200 ")
 
 
 def test_many_connections_too_many_are_dropped(patient: RunningServer) -> None:
     with ExitStack() as stack:
-        for _ in range(MOST_CONNECTIONS + SURPLUS):
-            stack.enter_context(connected(patient)).sendall(b"GET /hea")
-        last = stack.enter_context(connected(patient))
-        assert rest(last) == b""
+        busy(patient, stack, MOST_CONNECTIONS)
+        silent = [stack.enter_context(connected(patient)) for _ in range(2 * SURPLUS)]
+        dropped = [client for client in silent[-SURPLUS + 1 :] if rest(client) == b""]
+        assert len(dropped) == SURPLUS - 1
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /hea", head(route="GET /health")], ids=["nothing", "half", "one"]
+)
+def test_idle_connections_do_not_keep_others_out(patient: RunningServer, sent: bytes) -> None:
+    """Whoever opens connections and does nothing loses the oldest of them; whoever is served loses none."""
+    with ExitStack() as stack:
+        served = busy(patient, stack, 1)[0]
+        for _ in range(3 * MOST_CONNECTIONS):
+            # One that is dropped is one less to be in the way.
+            with suppress(ConnectionError):
+                stack.enter_context(connected(patient)).sendall(sent)
+        until(lambda: _answers(patient))
+        with patient.http as http:
+            now = samples(http.get("/metrics").text, "budget")
+        served.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            served.recv(1)
+
+    assert now["budget_limit{budget=connections}"] == MOST_CONNECTIONS
+    assert now["budget_limit{budget=unauthenticated_connections}"] == MOST_CONNECTIONS // 4
+    assert now["budget_in_use{budget=connections}"] <= MOST_CONNECTIONS
+    assert now["budget_reached_total{budget=unauthenticated_connections}"] > 0
+
+
+def busy(server: RunningServer, stack: ExitStack, count: int) -> list[socket.socket]:
+    """Connections that are being served: their turn waits or hangs, or they are told to be too many."""
+    clients = [stack.enter_context(connected(server)) for _ in range(count)]
+    for client in clients:
+        client.sendall(asking("hang", store=False))
+    return clients
 
 
 def _answers(server: RunningServer) -> bool:

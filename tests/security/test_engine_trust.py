@@ -77,7 +77,7 @@ def test_a_question_nobody_waits_for_any_more_does_not_end_the_engine() -> None:
         prompt=engine.render([Message("user", "hi")]),
         sampling=Sampling(temperature=1.0, top_p=1.0, seed=1),
         output_budget_tokens=5,
-        guide=None,
+        constraint=None,
         tools=(),
     )
     engine.submit(submission, deliver)

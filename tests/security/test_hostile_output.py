@@ -69,8 +69,8 @@ ASKED = [
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server whose model says the worst."""
     # Of a slow disk nothing is to be learned here.
-    patience = {"MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS": "60000"}
-    with scripted(tmp_path_factory.mktemp("hostile"), SCRIPT, **patience) as running:
+    silence = {"MLX_CHAIN_WRITE_WAIT_TIMEOUT_MS": "60000"}
+    with scripted(tmp_path_factory.mktemp("hostile"), SCRIPT, **silence) as running:
         yield running
 
 

@@ -88,7 +88,7 @@ def test_no_shell_is_asked(name: str) -> None:
     found = [
         path
         for path, node in trees()
-        if (isinstance(node, ast.keyword) and node.arg == name)
+        if (isinstance(node, ast.keyword) and node.arg == name == "shell")
         or (isinstance(node, ast.Attribute) and node.attr == name and _is_os(node.value))
     ]
 

@@ -45,7 +45,7 @@ def test_a_silent_process_is_a_problem_within_two_seconds_and_is_ended_later() -
 
     assert TICK_S + SILENT_S < 2
     problem = heartbeat.problem(BEGIN_S + SILENT_S + TICK_S)
-    assert problem and "has not answered" in problem
+    assert problem and "has not responded" in problem
     assert [bool(verdict) for verdict in verdicts] == [False] * (len(verdicts) - 1) + [True]
 
 

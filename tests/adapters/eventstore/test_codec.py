@@ -102,7 +102,7 @@ def test_the_environment_does_not_change_the_bytes(monkeypatch: pytest.MonkeyPat
         ("response.persisted.v1", b'{"type":"response.persisted.v1","at_ms":1}', "missing required field"),
         ("response.persisted.v1", b'{"type":"response.pers', "truncated"),
         ("response.persisted.v1", b'{"type":"response.persisted.v1","at_ms":"\xff"}', "Expected `int`"),
-        ("response.committed.v1", MAPPER.transcoder.encode(PERSISTED), "its state is that of response.pers"),
+        ("response.committed.v1", MAPPER.transcoder.encode(PERSISTED), "its state belongs to response.pers"),
         ("response.created.v1", b"[" * 10_000, ""),
     ],
 )

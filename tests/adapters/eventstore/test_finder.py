@@ -184,7 +184,7 @@ def test_nobody_sees_the_responses_of_another_owner(store: Store) -> None:
     assert [row.response_id for row in reader.family("resp_c", owner="ada").result()] == ["resp_c", "resp_e"]
     assert reader.replays_of("resp_c", owner="bob").result() == []
     assert reader.attempts_of("resp_d", owner="ada").result() == []
-    with pytest.raises(InvalidRequestError, match="There is no response 'resp_d'") as refused:
+    with pytest.raises(InvalidRequestError, match="Response 'resp_d' not found") as refused:
         reader.find(AuditFilter(owner="ada", after="resp_d")).result()
     assert refused.value.param == "after"
 

@@ -30,7 +30,7 @@ def test_a_second_server_is_told_which_one_has_the_store(path: Path) -> None:
         with pytest.raises(StorageError) as listening:
             StoreLock(path)
 
-    one = "A store has one server at a time."
+    one = "Only one server can use a store at a time."
     in_use = f"The event store '{path}' is in use by process {os.getpid()}"
     assert starting.value.message == f"{in_use}. {one}"
     assert listening.value.message == f"{in_use}, which listens on http://127.0.0.1:8000. {one}"
@@ -81,6 +81,25 @@ def test_every_way_to_the_store_leads_to_one_lock(path: Path) -> None:
 
     with closing(StoreLock(path)), pytest.raises(StorageError, match="in use by process"):
         StoreLock(link)
+
+
+def test_a_hard_link_leads_to_the_same_lock(path: Path) -> None:
+    """The side file goes by the name, the lock on the store's file does not."""
+    link = path.with_name("link.db")
+
+    with closing(StoreLock(path)):
+        link.hardlink_to(path)
+        with pytest.raises(StorageError, match=r"in use by another process|has 2 names"):
+            StoreLock(link)
+
+
+def test_a_store_has_one_name(path: Path) -> None:
+    """SQLite keeps a write-ahead log for each name, so changes under one are missing under the other."""
+    path.touch()
+    path.with_name("link.db").hardlink_to(path)
+
+    with pytest.raises(StorageError, match=r"has 2 names \(hard links\).*Remove all but one"):
+        StoreLock(path)
 
 
 def test_a_side_file_that_leads_elsewhere_is_not_followed(path: Path) -> None:

@@ -17,13 +17,11 @@ from turnlog.domain.errors import StorageError
 
 
 def make_journal(
-    path: Path, *, max_queued_bytes: int = 10_000, close_patience_s: float = 0.0
+    path: Path, *, max_queued_bytes: int = 10_000, close_grace_s: float = 0.0
 ) -> tuple[SqliteEventJournal, FaultyRecorder]:
     recorder = FaultyRecorder(EventDatastore(path))
     recorder.create_table()
-    journal = SqliteEventJournal(
-        recorder, max_queued_bytes=max_queued_bytes, close_patience_s=close_patience_s
-    )
+    journal = SqliteEventJournal(recorder, max_queued_bytes=max_queued_bytes, close_grace_s=close_grace_s)
     return journal, recorder
 
 
@@ -82,7 +80,7 @@ def test_appending_does_not_wait_for_a_writer_that_hangs(faulty: FaultyStore) ->
 
 def test_closing_waits_for_a_lock_that_goes_away_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "RETRY_PAUSE_S", 0.001)
-    journal, recorder = make_journal(path, close_patience_s=60)
+    journal, recorder = make_journal(path, close_grace_s=60)
     gate = Gate(before(LOCKED))
     recorder.faults += [before(LOCKED), gate]
     appends = [journal.append(turn(f"resp_{number}")) for number in range(3)]

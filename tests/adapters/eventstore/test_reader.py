@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.adapters.eventstore.stories import (
     FAILED,
@@ -19,6 +20,7 @@ from tests.adapters.eventstore.stories import (
 from tests.listed import listed
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import StorageError
+from turnlog.domain.events import ResponseCreated
 
 
 def test_a_response_nobody_made_has_no_events_no_chain_and_no_row(store: Store) -> None:
@@ -78,6 +80,38 @@ def test_a_chain_that_runs_in_a_circle_ends(store: Store, previous: str) -> None
 
     ids = {"resp_a": ["resp_a"] * 5, "resp_b": ["resp_a", "resp_b", "resp_a", "resp_b", "resp_a"]}
     assert chain == [without_deltas(circle[response_id]) for response_id in ids[previous]]
+
+
+def test_nothing_of_a_foreign_response_is_read(store: Store) -> None:
+    """D-18: or how long that takes would tell that it is there. What cannot be read shows what was read."""
+    for link in [turn("resp_a"), turn("resp_b", previous="resp_a")]:
+        store.journal.append(link).result()
+    execute(store.path, "UPDATE stored_events SET state = 'damaged'")
+
+    foreign = [
+        store.reader.events("resp_b", owner="bob").result(),
+        store.reader.chain("resp_b", limit=10, owner="bob").result(),
+    ]
+
+    assert foreign == [[], []]
+    for owned in (
+        store.reader.events("resp_b", owner="ada"),
+        store.reader.chain("resp_b", limit=9, owner="ada"),
+    ):
+        with pytest.raises(StorageError, match="cannot be read"):
+            owned.result()
+
+
+def test_a_chain_ends_before_an_ancestor_of_another_owner(store: Store) -> None:
+    """D-18: no server makes one, but a log may be imported."""
+    foreign, *rest = turn("resp_a")
+    assert isinstance(foreign.event, ResponseCreated)
+    store.journal.append([replace(foreign, event=replace(foreign.event, owner="bob")), *rest]).result()
+    store.journal.append(turn("resp_b", previous="resp_a")).result()
+
+    chain = store.reader.chain("resp_b", limit=10, owner="ada").result()
+
+    assert chain == [without_deltas(turn("resp_b", previous="resp_a"))]
 
 
 def test_what_has_not_ended_is_found_for_recovery(store: Store) -> None:
@@ -143,6 +177,13 @@ def test_a_row_that_was_damaged_is_named_and_the_others_can_be_read(store: Store
         with pytest.raises(StorageError, match=r"Event 6 of response 'resp_a' \(response.committed.v1\)"):
             read.result()
     assert store.reader.events("resp_b").result() == turn("resp_b")
+
+
+def test_what_sqlite_takes_no_parameter_of_is_a_storage_error(store: Store) -> None:
+    reads: list[Future[Any]] = [store.reader.events("\ud800"), store.reader.chain("resp_a", limit=2**64)]
+    for read in reads:
+        with pytest.raises(StorageError, match="The event store could not be read"):
+            read.result()
 
 
 def test_a_store_whose_tables_are_gone_is_a_storage_error(store: Store) -> None:

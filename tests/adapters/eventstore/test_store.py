@@ -89,7 +89,7 @@ def test_a_file_that_is_not_a_store_is_left_as_it_is(path: Path) -> None:
 
 
 def test_reading_creates_no_file(path: Path) -> None:
-    with pytest.raises(StorageError, match=f"^There is no event store at '{path}'.$"):
+    with pytest.raises(StorageError, match=f"^No event store at '{path}'.$"):
         open_reader(path)
 
     assert not path.exists()
@@ -124,7 +124,7 @@ def test_a_damaged_file_is_not_opened(path: Path) -> None:
     path.write_bytes(content)
 
     with pytest.raises(
-        StorageError, match=f"^The event store '{path}' is damaged: .* Restore it from a copy"
+        StorageError, match=f"^The event store '{path}' is damaged: .* Restore it from a backup"
     ):
         open_sqlite(path)
 
@@ -194,7 +194,7 @@ def test_a_store_with_a_server_is_not_vacuumed(path: Path) -> None:
 
 
 def test_what_is_not_there_is_not_vacuumed(path: Path) -> None:
-    with pytest.raises(StorageError, match=f"^There is no event store at '{path}'"):
+    with pytest.raises(StorageError, match=f"^No event store at '{path}'"):
         vacuum(path)
 
 

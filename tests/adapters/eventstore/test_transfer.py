@@ -174,31 +174,31 @@ COMMIT = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        (lambda lines: [], r"not complete: it was cut off after line 0"),
-        (lambda lines: lines[:-1], r"not complete: it was cut off after line 18"),
-        (lambda lines: [*lines[:-1], lines[-1][:-3]], r"Line 19 cannot be imported: it is cut off; "),
-        (lambda lines: [*lines[:7], lines[7][:40]], r"Line 8 cannot be imported: it is cut off; "),
-        (lambda lines: lines[1:], r"Line 1 cannot be imported: there is no header before it"),
-        (lambda lines: [*lines, lines[5]], r"Line 20 cannot be imported: there is no header before it"),
+        (lambda lines: [], r"is truncated after line 0"),
+        (lambda lines: lines[:-1], r"is truncated after line 18"),
+        (lambda lines: [*lines[:-1], lines[-1][:-3]], r"Line 19 cannot be imported: it is truncated; "),
+        (lambda lines: [*lines[:7], lines[7][:40]], r"Line 8 cannot be imported: it is truncated; "),
+        (lambda lines: lines[1:], r"Line 1 cannot be imported: the header is missing"),
+        (lambda lines: [*lines, lines[5]], r"Line 20 cannot be imported: the header is missing"),
         (lambda lines: [*lines[:4], *lines[5:]], r"Line \d+ cannot be imported: .* does not follow the last"),
         (
             lambda lines: [*lines[:17], *lines[18:]],
-            r"Line 18 cannot be imported: 17 events were exported, but 16",
+            r"Line 18 cannot be imported: expected 17 events, found 16",
         ),
-        (lambda lines: [*lines[:4], lines[3], *lines[4:]], r"Line 5 .*position 3 does not come after 3"),
+        (lambda lines: [*lines[:4], lines[3], *lines[4:]], r"Line 5 .*position 3 is not after 3"),
         (
             changed(1, b'{"line":"header","format":"x","format_version":1}\n'),
             r"Line 1 .*Invalid enum value 'x'",
         ),
         (
             changed(1, b'{"line":"header","format":"turnlog.log","format_version":2}\n'),
-            r"Line 1 .*its format has version 2, known is 1",
+            r"Line 1 .*unsupported format version 2, expected 1",
         ),
         (changed(3, b"nonsense\n"), r"Line 3 cannot be imported: JSON is malformed"),
         (changed(3, b'{"line":"party"}\n'), r"Line 3 cannot be imported: Invalid value 'party'"),
         (
             changed(2, EVENT % (1, b"resp_x", 1, b"response.persisted.v1", COMMIT)),
-            r"Line 2 .*its own creation",
+            r"Line 2 .*its only creation event",
         ),
         (
             changed(4, EVENT % (3, b"resp_a", 2, b"response.dreamt.v1", COMMIT)),
@@ -210,9 +210,9 @@ COMMIT = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
         ),
         (
             changed(4, b'{"line":"event","position":3,"response_id":"a","version":1,"topic":"b"}\n'),
-            "it has no event",
+            "the event is missing",
         ),
-        (lambda lines: [*lines, *lines], r"Line 20 .*goes on after position 0, but 17 was reached"),
+        (lambda lines: [*lines, *lines], r"Line 20 .*continues after position 0, expected 17"),
     ],
 )
 def test_an_import_that_fails_names_the_line_and_leaves_the_store_empty(
@@ -231,7 +231,7 @@ def test_an_import_that_fails_names_the_line_and_leaves_the_store_empty(
 def test_a_store_with_events_is_not_imported_into(filled: Path) -> None:
     before = execute(filled, EVERYTHING)
 
-    with pytest.raises(StorageError, match=f"The event store '{filled}' has events already"):
+    with pytest.raises(StorageError, match=f"The event store '{filled}' is not empty"):
         import_events(filled, exported(filled))
 
     assert execute(filled, EVERYTHING) == before
@@ -243,7 +243,7 @@ def test_a_store_in_use_is_not_imported_into(filled: Path, tmp_path: Path) -> No
     with closing(StoreLock(copy)), pytest.raises(StorageError, match=f"The event store '{copy}' is in use"):
         import_events(copy, exported(filled))
 
-    assert not copy.exists()
+    assert copy.read_bytes() == b""
 
 
 def test_an_import_tells_how_far_it_is(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

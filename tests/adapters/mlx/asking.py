@@ -15,16 +15,16 @@ from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
-    CompiledGuide,
+    CompiledConstraint,
     End,
     EngineChunk,
     EngineFailed,
     EngineFinal,
     EngineOutput,
     Prompt,
-    Spent,
     Submission,
     TextChunk,
+    TurnStats,
 )
 from turnlog.domain.tools import Tool
 
@@ -40,14 +40,14 @@ HELLO = (Message("system", "You are brief."), Message("user", "Hello there!"))
 class Turn:
     """A turn of an engine as its outputs arrive. `on_first_chunk` is called on the engine's thread.
 
-    `spent` is what a turn without a good end had come to, by its last output.
+    `stats` is what a turn without a good end had come to, by its last output.
     """
 
     def __init__(self, on_first_chunk: Callable[[], None] = lambda: None) -> None:
         self._outputs: SimpleQueue[EngineOutput] = SimpleQueue()
         self._on_first_chunk = on_first_chunk
         self._begun = False
-        self.spent: Spent | None = None
+        self.stats: TurnStats | None = None
 
     def deliver(self, output: EngineOutput) -> None:
         self._outputs.put(output)
@@ -56,14 +56,14 @@ class Turn:
             self._on_first_chunk()
 
     def wait(self) -> tuple[list[EngineChunk], EngineFinal]:
-        """All chunks and the last output, without what was spent."""
+        """All chunks and the last output, without what was stats."""
         chunks: list[EngineChunk] = []
         while True:
             output = taken(self._outputs, COMPUTED_S)
             if isinstance(output, EngineFinal):
                 assert self._outputs.empty()
                 if isinstance(output, EngineFailed | Cancelled):
-                    self.spent, output = output.spent, replace(output, spent=None)
+                    self.stats, output = output.stats, replace(output, stats=None)
                 return chunks, output
             chunks.append(output)
 
@@ -81,7 +81,7 @@ def submission(
     sampling: Sampling = GREEDY,
     budget: int = 12,
     warm: CacheHandle | None = None,
-    guide: CompiledGuide | None = None,
+    constraint: CompiledConstraint | None = None,
     tools: Sequence[Tool] = (),
 ) -> Submission:
     return Submission(
@@ -90,7 +90,7 @@ def submission(
         sampling=sampling,
         output_budget_tokens=budget,
         warm=warm,
-        guide=guide,
+        constraint=constraint,
         tools=tuple(tools),
     )
 

@@ -60,7 +60,7 @@ def test_continuations_of_one_answer_run_at_once_on_its_cache(engine: MlxEngine)
     shared = [engine.common_prefix(first.cache, prompt) for prompt in prompts]
     assert [end.cached_tokens for end in warm] == shared
     assert shared[0] < shared[1] == shared[2] == first.prompt_tokens + first.output_tokens
-    assert {end.alone for end in warm} == {False}
+    assert {end.unbatched for end in warm} == {False}
 
 
 def test_a_cache_of_another_course_is_used_as_far_as_both_go_together(engine: MlxEngine) -> None:

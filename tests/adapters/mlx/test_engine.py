@@ -26,7 +26,7 @@ def test_an_answer_ends_when_its_budget_is_used_up(engine: MlxEngine) -> None:
 
     end = turn.end()
     assert (end.finish_reason, end.output_tokens, end.prompt_tokens) == ("length", 20, len(prompt.ids))
-    assert (end.cached_tokens, end.alone) == (0, True)
+    assert (end.cached_tokens, end.unbatched) == (0, True)
 
 
 def test_the_pieces_of_an_answer_are_its_text(engine: MlxEngine) -> None:
@@ -72,7 +72,7 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(engine: MlxEngine, sampling:
     engine.submit(submission(other, turn_id="first", sampling=SEEDED, budget=60), first.deliver)
     batched = joining.end()
 
-    assert (alone.alone, batched.alone, first.end().alone) == (True, False, False)
+    assert (alone.unbatched, batched.unbatched, first.end().unbatched) == (True, False, False)
     assert batched.output_ids == alone.output_ids
 
 
@@ -132,12 +132,12 @@ def test_what_a_turn_without_a_good_end_has_spent_is_told(tiny_folder: Path) -> 
     engine.close()
 
     assert whole
-    for spent in (failed.spent, cancelled.spent):
-        assert spent is not None
-        assert spent.output_ids
-        assert spent.output_ids == whole[: spent.output_tokens]
-        assert (spent.prompt_tokens, spent.cached_tokens, spent.alone) == (len(prompt.ids), 0, True)
-        assert spent.timing.first_token_ms is not None
+    for stats in (failed.stats, cancelled.stats):
+        assert stats is not None
+        assert stats.output_ids
+        assert stats.output_ids == whole[: stats.output_tokens]
+        assert (stats.prompt_tokens, stats.cached_tokens, stats.unbatched) == (len(prompt.ids), 0, True)
+        assert stats.timing.first_token_ms is not None
 
 
 def test_a_step_on_a_cpu_reads_128_tokens_at_most() -> None:

@@ -29,18 +29,18 @@ def test_a_model_knows_its_window_and_its_fingerprints(tiny_folder: Path) -> Non
 
 
 BROKEN: list[tuple[Callable[[Path], object], str]] = [
-    (lambda folder: remove(folder, "config.json"), "config.json is expected there"),
-    (lambda folder: remove(folder, "model.safetensors"), r"model\*\.safetensors is expected there"),
+    (lambda folder: remove(folder, "config.json"), "config.json is missing"),
+    (lambda folder: remove(folder, "model.safetensors"), r"model\*\.safetensors is missing"),
     (
         lambda folder: remove(folder, "tokenizer.json", "tokenizer_config.json"),
-        "tokenizer.json is expected there",
+        "tokenizer.json is missing",
     ),
     (lambda folder: (folder / "config.json").write_text("{"), "is not valid JSON"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"), "cannot be loaded"),
     (lambda folder: change_config(folder, hidden_size=32), "cannot be loaded"),
     (lambda folder: change_config(folder, model_type="unheard_of"), "cannot be loaded"),
-    (lambda folder: change_config(folder, model_file="evil.py"), "turnlog never does"),
-    (lambda folder: change_config(folder, auto_map={"AutoModel": "evil.Model"}), "turnlog never does"),
+    (lambda folder: change_config(folder, model_file="evil.py"), "turnlog never runs"),
+    (lambda folder: change_config(folder, auto_map={"AutoModel": "evil.Model"}), "turnlog never runs"),
     (lambda folder: (folder / "tokenizer_config.json").write_text("{}"), "has no chat template"),
 ]
 
@@ -59,5 +59,5 @@ def test_a_broken_folder_is_named_with_what_is_wrong(
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"There is no model folder at .*nowhere"):
+    with pytest.raises(EngineError, match=r"No model folder at .*nowhere"):
         load(tmp_path / "nowhere")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_model import AGENT_TEMPLATE, CHAT_TEMPLATE, make_tiny_model
-from turnlog.adapters.mlx.dialect import Dialect
+from turnlog.adapters.mlx.chat_format import ChatFormat
 from turnlog.adapters.mlx.model import load
 from turnlog.adapters.mlx.prompt import PromptRenderer
 from turnlog.domain.errors import InvalidRequestError
@@ -58,7 +58,7 @@ def tokenizer_of(folder: Path, template: str) -> Any:
 
 
 def renderer_of(tokenizer: Any) -> PromptRenderer:
-    return PromptRenderer(tokenizer, Dialect(tokenizer))
+    return PromptRenderer(tokenizer, ChatFormat(tokenizer))
 
 
 def official(tokenizer: Any, conversation: list[Json], **options: Any) -> TokenIds:
@@ -94,9 +94,14 @@ def test_a_benign_conversation_gets_the_official_ids(
     assert prompt.ids == official(tokenizer, simple(messages))
 
 
-@pytest.mark.parametrize("thinking", [None, True, False])
-def test_a_benign_conversation_with_tools_gets_the_official_ids(agent: Any, thinking: bool | None) -> None:
-    """R-166, R-173, R-174: calls, outputs, tools and thinking reach the template in the form it expects."""
+@pytest.mark.parametrize(
+    ("effort", "thinking"),
+    [(None, None), ("none", False), ("minimal", False), ("low", False), ("medium", True), ("max", True)],
+)
+def test_a_benign_conversation_with_tools_gets_the_official_ids(
+    agent: Any, effort: str | None, thinking: bool | None
+) -> None:
+    """R-166, R-173, R-174, R-239: calls, outputs, tools and effort reach the template as it expects them."""
     function = {"name": "read", "description": "Read a file", "parameters": READ.parameters}
     call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": {"path": "a"}}}
     conversation: list[Json] = [
@@ -106,7 +111,7 @@ def test_a_benign_conversation_with_tools_gets_the_official_ids(agent: Any, thin
     ]
     called = Message("assistant", "Let me see.", reasoning="Hm.", tool_calls=CALLED[1].tool_calls)
 
-    prompt = renderer_of(agent).render([CALLED[0], called, CALLED[2]], tools=[READ], thinking=thinking)
+    prompt = renderer_of(agent).render([CALLED[0], called, CALLED[2]], tools=[READ], effort=effort)
 
     options = {} if thinking is None else {"enable_thinking": thinking}
     tools = [{"type": "function", "function": function}]
@@ -114,12 +119,45 @@ def test_a_benign_conversation_with_tools_gets_the_official_ids(agent: Any, thin
     assert "<think>\nHm.\n</think>\n\nLet me see.\n<tool_call>" in agent.decode(list(prompt.ids))
 
 
+LEVELS = CHAT_TEMPLATE + "{{ reasoning_effort }}{{ 'thinks' if enable_thinking }}"
+STRICT_LEVELS = (
+    "{% if reasoning_effort is defined and reasoning_effort not in ('low', 'high') %}"
+    "{{ raise_exception('no such effort') }}{% endif %}" + LEVELS
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "used", "end"),
+    [
+        (LEVELS, "minimal", "minimal", "minimalthinks"),
+        (LEVELS, "xhigh", "xhigh", "xhighthinks"),
+        (LEVELS, "none", "none", "none"),
+        (LEVELS, None, None, "thinks"),
+        (STRICT_LEVELS, "none", "low", "lowthinks"),
+        (STRICT_LEVELS, "max", "high", "highthinks"),
+        (AGENT_TEMPLATE, "low", "none", "<think>\n\n</think>\n\n"),
+        (AGENT_TEMPLATE, "high", "high", ""),
+        (CHAT_TEMPLATE, "high", None, ""),
+    ],
+)
+def test_a_template_gets_the_effort_that_it_has_a_place_for(
+    tmp_path: Path, template: str, asked: str | None, used: str | None, end: str
+) -> None:
+    """R-173, R-239: by name, or as a switch; what is used is what is told."""
+    tokenizer = tokenizer_of(tmp_path, template)
+
+    prompt = renderer_of(tokenizer).render([Message("user", "Hi")], effort=asked)
+
+    assert prompt.effort == used
+    assert tokenizer.decode(list(prompt.ids)).partition("assistant\n")[2] == end
+
+
 def test_each_id_is_spelt_by_itself(tokenizer: Any) -> None:
     """The parts of a character that has several are no characters."""
     renderer = renderer_of(tokenizer)
     prompt = renderer.render([Message("user", "the Ü")])
 
-    spelt = renderer.spell(prompt.ids)
+    spelt = renderer.decode_tokens(prompt.ids)
 
     assert spelt[0] == "<|im_start|>"
     assert "".join(spelt) == tokenizer.decode(list(prompt.ids)).replace("Ü", "\ufffd\ufffd")
@@ -227,7 +265,7 @@ def test_a_conversation_the_template_refuses_is_the_clients_fault(tmp_path: Path
     renderer = renderer_of(tokenizer_of(tmp_path, REFUSING))
 
     with pytest.raises(
-        InvalidRequestError, match="chat template refuses this conversation: roles must alternate"
+        InvalidRequestError, match="chat template rejected this conversation: roles must alternate"
     ):
         renderer.render([Message("user", "Hi")])
 

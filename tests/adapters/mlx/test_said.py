@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def run(model: Mouth, text: str, *, budget: int = 200, thinking: bool = True, **sampling: Any) -> Turn:
     """A turn whose model says `text`, after its thinking has begun if it is one that thinks."""
-    prompt = model.engine.render(ASKED, tools=[ADD], thinking=thinking)
+    prompt = model.engine.render(ASKED, tools=[ADD], effort="high" if thinking else "none")
     if thinking and not model.opens(prompt):
         text = f"<think>\n{text}"
     said = model.says(text, **sampling)
@@ -62,7 +62,7 @@ def test_thinking_and_a_call_are_told_apart_beside_another_turn(model: Mouth) ->
     )
     opening = 0 if model.opens(model.engine.render(ASKED)) else model.tokens("<think>\n")
     assert end.reasoning_tokens == other.reasoning_tokens == opening + model.tokens("Let me add.\n</think>")
-    assert not end.alone
+    assert not end.unbatched
 
 
 def test_thinking_is_left_out_when_it_is_not_wanted(model: Mouth) -> None:
@@ -122,7 +122,7 @@ def test_a_stop_text_ends_the_turn_at_once(model: Mouth) -> None:
     assert end.output_ids is not None
     assert len(end.output_ids) < 30
     assert end.cache is not None
-    longer = replace(model.engine.render(ASKED, tools=[ADD], thinking=True))
+    longer = replace(model.engine.render(ASKED, tools=[ADD], effort="high"))
     longer = replace(longer, ids=(*longer.ids, *end.output_ids, 0, 0))
     assert model.engine.common_prefix(end.cache, longer) == len(longer.ids) - 2
 

@@ -11,7 +11,7 @@ from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.smollm2 import prepare
 from turnlog.domain.errors import EngineError
 from turnlog.domain.messages import Message
-from turnlog.domain.ports import CallGuide, EngineCall, JsonGuide
+from turnlog.domain.ports import CallConstraint, EngineCall, JsonConstraint
 from turnlog.domain.tools import Tool
 
 QUESTION = Message("user", "What is the capital of France?")
@@ -44,7 +44,9 @@ def test_the_default_model_makes_a_call_it_has_to_make(smollm2: MlxEngine) -> No
 
     end = answer(
         smollm2,
-        submission(prompt, budget=40, guide=smollm2.compile(CallGuide((tool,), many=False)), tools=[tool]),
+        submission(
+            prompt, budget=40, constraint=smollm2.compile(CallConstraint((tool,), many=False)), tools=[tool]
+        ),
     )
 
     assert end.tool_calls == (EngineCall("get_weather", '{"city":"Berlin"}'),)
@@ -62,7 +64,7 @@ def test_the_default_model_writes_json_of_a_schema(smollm2: MlxEngine) -> None:
 
     end = answer(
         smollm2,
-        submission(smollm2.render([QUESTION]), budget=40, guide=smollm2.compile(JsonGuide(schema))),
+        submission(smollm2.render([QUESTION]), budget=40, constraint=smollm2.compile(JsonConstraint(schema))),
     )
 
     assert json.loads(end.text) == {"capital": "Paris", "sign": "<|im_end|>"}

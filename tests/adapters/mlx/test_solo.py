@@ -77,7 +77,7 @@ def test_turns_that_come_together_run_in_order_and_say_what_they_say_alone(
     ends = [turn.end() for turn in turns]
 
     assert [end.output_ids for end in ends] == alone
-    assert [end.alone for end in ends] == [True, True, True]
+    assert [end.unbatched for end in ends] == [True, True, True]
     assert heard == sorted(heard)
 
 

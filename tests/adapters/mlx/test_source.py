@@ -107,9 +107,9 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_is_loaded(
     change_config(foreign, auto_map={"AutoModel": "evil.Model"})
 
     for declare in (ProcessSource, partial(MlxSource, thread=thread)):
-        with pytest.raises(EngineError, match=r"There is no model folder at .*nowhere"):
+        with pytest.raises(EngineError, match=r"No model folder at .*nowhere"):
             declare(tmp_path / "nowhere")
-        with pytest.raises(EngineError, match="turnlog never does"):
+        with pytest.raises(EngineError, match="turnlog never runs"):
             declare(foreign)
 
 

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.domain.engine_scripts import play, stories
 from tests.domain.stories import PERSISTED
 from turnlog.adapters.openai.frames import DONE, Framer, frames
-from turnlog.domain.events import ResponseEvent, merged
+from turnlog.domain.events import GenerationStarted, Limit, ResponseCreated, ResponseEvent, merged
 from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
 from turnlog.domain.response import fold
 
 GOLDEN = Path("tests/golden")
+GOLDEN_2 = GOLDEN / "wire_version_2"
 CALL = EngineCall(name="add", arguments='{"a":1}', id="call_a")
 OTHER = EngineCall(name="add", arguments='{"a":2}', id="call_b")
 PATCH = EngineCall(name="patch", arguments='{"input":"*** x"}', id="call_c")
@@ -70,6 +72,52 @@ def test_a_shape_of_turn_is_told_in_the_recorded_bytes(shape: str) -> None:
 
     assert told.decode() == golden(shape).read_text(encoding="utf-8")
     read_stream(told)
+
+
+LINE_ENDS = [TextChunk("a\u2028b\u2029"), TextChunk("c\x85d"), TextChunk("\u2027\u2030Å")]
+
+# What the second wire version changed.
+SHAPES_2: dict[str, tuple[Sequence[EngineChunk], End | None, Limit]] = {
+    "T2-06 output limit": ([TextChunk("Hel")], ended("Hel", finish_reason="length"), "max_output_tokens"),
+    "T2-06 window limit": ([TextChunk("Hel")], ended("Hel", finish_reason="length"), "context_window"),
+    "T2-06 failure": ([TextChunk("Hel")], None, "context_window"),
+    "T2-23 line ends": (LINE_ENDS, ended("a\u2028b\u2029c\x85d\u2027\u2030Å"), "max_output_tokens"),
+}
+
+
+def second_version(story: Sequence[ResponseEvent], limit: Limit = "max_output_tokens") -> list[ResponseEvent]:
+    """The story as a turn that was made under the second wire version."""
+    changed: list[ResponseEvent] = []
+    for event in story:
+        match event:
+            case ResponseCreated():
+                changed.append(replace(event, wire_version=2))
+            case GenerationStarted():
+                changed.append(replace(event, output_limit=limit))
+            case _:
+                changed.append(event)
+    return changed
+
+
+@pytest.mark.parametrize("shape", SHAPES_2)
+def test_a_shape_of_the_second_wire_version_is_told_in_the_recorded_bytes(shape: str) -> None:
+    """T2-06, T2-23: the first version knows neither the limit nor the escapes."""
+    spoken, end, limit = SHAPES_2[shape]
+    told = b"".join(streamed(second_version(play(spoken, end), limit)))
+
+    assert told.decode() == (GOLDEN_2 / f"{shape.replace(' ', '_')}.sse").read_text(encoding="utf-8")
+    read_stream(told)
+
+
+@given(stories)
+def test_no_client_splits_a_frame_of_the_second_wire_version(story: list[ResponseEvent]) -> None:
+    """T2-23: whatever it takes for the end of a line, and the first version's fields are all there."""
+    told, told_before = (b"".join(streamed(each)) for each in (second_version(story), story))
+
+    assert told.decode().splitlines() == told.decode().split("\n")[:-1]
+    for frame, before in zip(read_stream(told), read_stream(told_before), strict=True):
+        (frame.get("response", {}).get("incomplete_details") or {}).pop("limit", None)
+        assert frame == before
 
 
 @given(stories)

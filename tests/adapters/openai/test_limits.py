@@ -1,6 +1,7 @@
 """The bounds of a request: taken up to each, refused beyond it by the name of the field and the bound."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -101,13 +102,49 @@ def test_a_bound_is_kept_up_to_itself_and_named_beyond(
     assert (error.param, bound in error.message) == (param, True)
 
 
-@pytest.mark.parametrize("name", ["idempotency-key", "x-client-request-id"])
-def test_a_retry_key_is_no_longer_than_a_name(name: str) -> None:
+LARGEST, SMALLEST = 2**64 - 1, -(2**63)
+
+
+@pytest.mark.parametrize("number", [LARGEST + 1, SMALLEST - 1, 10**400])
+@pytest.mark.parametrize(
+    ("field", "holding"),
+    [
+        ("text", lambda number: formatted({"maximum": number})),
+        ("tools", lambda number: function(parameters={"maximum": number})),
+        ("tools", lambda number: {"tools": [{"type": "web_search", "limit": number}]}),
+        (
+            "tools",
+            lambda number: {
+                "input": [
+                    SAY,
+                    {"type": "additional_tools", "tools": function(parameters={"x": number})["tools"]},
+                ]
+            },
+        ),
+        ("tool_choice", lambda number: {"tools": [FUNCTION], "tool_choice": FUNCTION | {"x": [number]}}),
+        ("metadata", lambda number: {"metadata": {"k": number}}),
+    ],
+)
+def test_an_integer_of_more_than_64_bits_is_refused_where_it_would_be_kept(
+    field: str, holding: Callable[[int], Json], number: int
+) -> None:
+    for kept in (LARGEST, SMALLEST):
+        decode(**holding(kept))
+
+    error = refusal(**holding(number))
+
+    assert (error.param, error.code) in [(field, "integer_out_of_range"), (None, "invalid_json")]
+
+
+@pytest.mark.parametrize(("name", "most"), [("idempotency-key", 255), ("x-client-request-id", 64)])
+def test_a_retry_key_is_no_longer_than_a_name_or_as_idempotency_keys_may_be(name: str, most: int) -> None:
+    """T2-26."""
     body = json.dumps(LEAST).encode()
 
-    assert decode_request(body, {name: NAME}, LIMITS).retry_keys == {name: NAME}
-    with pytest.raises(InvalidRequestError, match="at most 64"):
-        decode_request(body, {name: TOO_LONG}, LIMITS)
+    assert decode_request(body, {name: "k" * most}, LIMITS).retry_keys == {name: "k" * most}
+    with pytest.raises(InvalidRequestError, match=f"at most {most}") as caught:
+        decode_request(body, {name: "k" * (most + 1)}, LIMITS)
+    assert caught.value.param == name
 
 
 # ── JSON, by its bytes ────────────────────────────────────────────────────────────────────────────
@@ -143,7 +180,7 @@ def test_the_levels_of_json_are_seen_in_its_bytes(value: Any, ascii_only: bool) 
 
     check_json(body, RequestLimits(json_depth=depth))
     if depth:
-        with pytest.raises(InvalidRequestError, match="nested more than"):
+        with pytest.raises(InvalidRequestError, match=r"more than \d+ levels"):
             check_json(body, RequestLimits(json_depth=depth - 1))
 
 

@@ -32,7 +32,8 @@ def test_a_number_is_taken_within_the_stated_bounds_and_refused_beyond(field: st
 
     decode(**{field: low})
     decode(**{field: high})
-    for beyond in (low - 1, high + 1, "1", True):
+    wrong: list[Any] = [low - 1, high + 1, "1", True, [], {}]
+    for beyond in wrong:
         error = refusal(**{field: beyond})
         assert (error.param, error.message) == (field, f"{field} must be {kind} in [{low}, {high}]")
 

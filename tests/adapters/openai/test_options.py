@@ -1,22 +1,26 @@
 """Options of a request: formats, effort, stops, log probabilities, and those that cannot be honoured."""
 
+import json
 from typing import Any
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from tests.adapters.openai.asking import decode, refusal
-from turnlog.domain.ports import JsonGuide
+from tests.adapters.openai.asking import decode, refusal, refused
+from turnlog.adapters.openai.forms import ChatCompletionsFields, RequestBody
+from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.request import DEFAULT_SAMPLING
 
 SCHEMA = {"type": "object", "properties": {}}
 
 
 @pytest.mark.parametrize(
-    ("text", "echo", "guide"),
+    ("text", "echo", "constraint"),
     [
         (None, {}, None),
         ({"verbosity": "low"}, {"format": {"type": "text"}, "verbosity": "low"}, None),
-        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonGuide(None)),
+        ({"format": {"type": "json_object"}}, {"format": {"type": "json_object"}}, JsonConstraint(None)),
         (
             {"format": {"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": True}},
             {
@@ -28,15 +32,17 @@ SCHEMA = {"type": "object", "properties": {}}
                     "strict": True,
                 }
             },
-            JsonGuide(SCHEMA),
+            JsonConstraint(SCHEMA),
         ),
     ],
 )
-def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: JsonGuide | None) -> None:
+def test_a_text_format_is_echoed_and_understood(
+    text: Any, echo: Any, constraint: JsonConstraint | None
+) -> None:
     """B15."""
     request = decode(text=text)
 
-    assert (request.text, request.json_format) == (echo, guide)
+    assert (request.text, request.json_format) == (echo, constraint)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +60,6 @@ def test_a_text_format_is_echoed_and_understood(text: Any, echo: Any, guide: Jso
         ("stop", ["a"] * 17, "stop"),
         ("stop", {"a": 1}, "stop"),
         ("truncation", "some", "truncation"),
-        ("top_logprobs", 21, "top_logprobs"),
-        ("top_k", 1.5, "top_k"),
-        ("min_p", 2, "min_p"),
-        ("presence_penalty", 3, "presence_penalty"),
-        ("frequency_penalty", -3, "frequency_penalty"),
-        ("repetition_penalty", 0, "repetition_penalty"),
     ],
 )
 def test_an_option_of_another_form_is_refused_by_name(field: str, value: Any, param: str) -> None:
@@ -77,20 +77,68 @@ def test_an_option_that_changes_the_meaning_and_is_not_there_is_refused(field: s
 
     assert (error.param, error.code) == (field, "unsupported_parameter")
     assert error.message.startswith(f"{field} is not supported; ")
-    assert decode(**{field: type(value)()}) == decode()
+    assert decode(**{field: None}) == decode()
+
+
+def test_a_turn_that_is_not_to_run_in_the_background_is_any_turn() -> None:
+    assert decode(background=False) == decode()
 
 
 @pytest.mark.parametrize(
-    ("reasoning", "thinking"),
+    ("field", "value", "instead"),
+    [
+        ("messages", [{"role": "user", "content": "hi"}], "input"),
+        ("max_tokens", 5, "max_output_tokens"),
+        ("max_completion_tokens", 5, "max_output_tokens"),
+        ("response_format", {"type": "json_object"}, "text.format"),
+        ("reasoning_effort", "low", "reasoning.effort"),
+        ("verbosity", "low", "text.verbosity"),
+        ("functions", [{"name": "add"}], "tools"),
+        ("function_call", "auto", "tool_choice"),
+        ("logprobs", True, "include"),
+        ("n", 2, "one request"),
+        ("logit_bias", {"50256": -100}, "without it"),
+        ("modalities", ["audio"], "without it"),
+        ("audio", {"voice": "alloy"}, "without it"),
+        ("prediction", {"type": "content", "content": "hi"}, "without it"),
+        ("web_search_options", {}, "without it"),
+    ],
+)
+def test_a_field_of_chat_completions_is_refused_and_the_refusal_names_the_right_one(
+    field: str, value: Any, instead: str
+) -> None:
+    """T2-09, D-36: also when nothing else of the body is there yet."""
+    for error in (refusal(**{field: value}), refused(json.dumps({field: value}).encode())):
+        assert (error.param, error.code) == (field, "unsupported_parameter")
+        assert instead in error.message
+    assert decode(**{field: None}) == decode()
+
+
+def test_every_field_that_only_chat_completions_has_is_known() -> None:
+    """T2-09: as the SDK declares them; `stop`, `seed` and the penalties are taken here, too."""
+    chat, responses = (
+        set(each.__annotations__) for each in (CompletionCreateParamsBase, ResponseCreateParamsBase)
+    )
+    taken = set(RequestBody.__struct_fields__) - set(ChatCompletionsFields.__struct_fields__)
+
+    assert chat - responses - taken == set(ChatCompletionsFields.__struct_fields__)
+
+
+def test_fields_that_nobody_knows_yet_are_passed_over() -> None:
+    """D-36."""
+    assert decode(thinking_budget=5, client_metadata={"a": 1}, user="somebody") == decode()
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "effort"),
     [
         (None, None), ({}, None), ({"summary": "auto"}, None), ({"effort": None}, None),
-        ({"effort": "none"}, False), ({"effort": "minimal"}, False), ({"effort": "low"}, False),
-        ({"effort": "medium"}, True), ({"effort": "high"}, True), ({"effort": "max"}, True),
+        ({"effort": "none"}, "none"), ({"effort": "max"}, "max"),
     ],
 )  # fmt: skip
-def test_the_effort_says_whether_the_model_thinks(reasoning: Any, thinking: bool | None) -> None:
-    """R-173, R-239, F5."""
-    assert decode(reasoning=reasoning).thinking is thinking
+def test_the_effort_is_what_the_model_is_asked_for(reasoning: Any, effort: str | None) -> None:
+    """R-173, F5."""
+    assert decode(reasoning=reasoning).effort == effort
 
 
 def test_a_default_that_is_asked_for_is_the_default_itself() -> None:

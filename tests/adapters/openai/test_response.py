@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from tests.adapters.openai.wire import check_response
 from tests.domain.stories import COMMITTED, CREATED, FAILED, NOON_MS, STARTED
-from turnlog.adapters.openai.response import item_object, opening_object, response_object, usage_object
+from turnlog.adapters.openai.response import (
+    item_object,
+    opening_object,
+    response_object,
+    text_part,
+    usage_object,
+)
 from turnlog.domain.events import FailureReason, ResponseEvent
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.response import fold
@@ -95,6 +101,15 @@ def test_log_probabilities_are_told_with_the_bytes_of_their_tokens() -> None:
     ]
 
 
+def test_a_token_that_is_a_part_of_a_character_has_its_own_bytes() -> None:
+    """T2-12: not those of the sign that stands for it."""
+    part = Logprob("\ufffd", -0.5, (("\ufffd", -0.5), ("e", -1.5)), b"\xc3", (b"\xc3", b""))
+
+    [told] = text_part("é", [part])["logprobs"]
+
+    assert (told["bytes"], [each["bytes"] for each in told["top_logprobs"]]) == ([0xC3], [[0xC3], [0x65]])
+
+
 def test_a_response_that_has_just_begun_is_in_progress_and_empty() -> None:
     """R-263."""
     opening = check_response(opening_object(CREATED))
@@ -148,7 +163,7 @@ def test_a_failure_has_a_stable_code_and_keeps_its_reason(reason: FailureReason,
 
     assert body["error"] == {"code": code, "message": "it broke"}
     assert body["incomplete_details"] == {"reason": reason}
-    # What was spent stays visible (R-323).
+    # What was stats stays visible (R-323).
     assert body["usage"]["total_tokens"] == 5
 
 

@@ -13,16 +13,17 @@ NAMED = {"type": "function", "name": "add"}
 def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytest.LogCaptureFixture) -> None:
     """R-174, R-175, D-07, A1, A2, A5, A6, T2-34."""
     hosted = {"type": "web_search", "filters": {}}
+    unknown = {"type": f"tl_{'k' * 43}"}
     custom = {"type": "custom", "name": "patch", "format": {"type": "text"}}
     namespace = {"type": "namespace", "name": "fs", "tools": [FUNCTION | {"name": "read"}]}
     nested = {"type": "function", "function": {"name": "sub", "description": "Subtract."}}
 
     with caplog.at_level("INFO"):
-        request = decode(tools=[FUNCTION, hosted, hosted, custom, namespace, nested])
+        request = decode(tools=[FUNCTION, hosted, hosted, custom, namespace, nested, unknown])
 
     sub = {"type": "function", "name": "sub", "description": "Subtract.", "parameters": None, "strict": None}
     members = [ADD | {"name": "read"}]
-    assert request.tools == (ADD, hosted, hosted, custom, namespace | {"tools": members}, sub)
+    assert request.tools == (ADD, hosted, hosted, custom, namespace | {"tools": members}, sub, unknown)
     offered = Toolbox(request.tools, request.choice).offered
     assert [(tool.name, tool.kind) for tool in offered] == [
         ("add", "function"),
@@ -30,7 +31,10 @@ def test_tools_are_echoed_whole_and_only_callable_ones_are_offered(caplog: pytes
         ("fs__read", "function"),
         ("sub", "function"),
     ]
-    assert len(caplog.records) == 1
+    assert [record.message for record in caplog.records] == [
+        "[responses] ignoring tools of type unknown (46 characters)",
+        "[responses] ignoring tools of type web_search",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from turnlog.domain.events import Sampling
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
-    CallGuide,
+    CallConstraint,
     Cancelled,
     Deliver,
     End,
@@ -27,7 +27,7 @@ from turnlog.domain.ports import (
     EngineOutput,
     Exhausted,
     InferenceEngine,
-    JsonGuide,
+    JsonConstraint,
     ReasoningChunk,
     Submission,
     TextChunk,
@@ -97,7 +97,7 @@ def test_pieces_are_delivered_in_order_and_the_end_adds_them_up() -> None:
         output_tokens=4,
         cached_tokens=0,
         reasoning_tokens=2,
-        alone=True,
+        unbatched=True,
     )
 
 
@@ -127,7 +127,7 @@ def test_what_an_ending_says_counts_more_than_the_steps() -> None:
         cached_tokens=None,
         reasoning_tokens=10,
         tool_calls=(EngineCall("add", '{"a":1,"b":[2]}'), EngineCall("sub", "{ }", "call_a", "malformed")),
-        alone=True,
+        unbatched=True,
     )
 
 
@@ -247,7 +247,7 @@ def test_a_turn_was_alone_if_no_other_played_at_any_time_during_it() -> None:
         hanging.all()
         afterwards = submit(engine, user("hi"), turn_id="afterwards").end()
 
-    assert [joined.alone, afterwards.alone] == [False, True]
+    assert [joined.unbatched, afterwards.unbatched] == [False, True]
 
 
 def test_a_turn_that_another_joined_was_not_alone() -> None:
@@ -263,7 +263,7 @@ def test_a_turn_that_another_joined_was_not_alone() -> None:
         joined.set()
         end = first.end()
 
-    assert end.alone is False
+    assert end.unbatched is False
 
 
 # ── cancel and close ──
@@ -391,13 +391,13 @@ def test_a_script_is_loaded_from_a_file(tmp_path: Path) -> None:
     )
 
 
-def test_tools_are_part_of_a_prompt_and_thinking_is_not() -> None:
+def test_tools_are_part_of_a_prompt_and_the_effort_is_not() -> None:
     tool = Tool("look", "function", "look")
     with playing(entry(STOP)) as engine:
-        plain, thinking = (engine.render([user("hi")], thinking=wanted) for wanted in (None, True))
+        plain, thinking = (engine.render([user("hi")], effort=effort) for effort in (None, "high"))
         offered = engine.render([user("hi")], tools=[tool, tool])
 
-    assert plain == thinking
+    assert (plain.ids, plain.effort, thinking.effort) == (thinking.ids, None, "high")
     assert offered.ids == word_ids("look look") + plain.ids
 
 
@@ -406,16 +406,16 @@ def test_ids_are_spelt_as_numbers() -> None:
     with playing(entry(STOP)) as engine:
         ids = engine.render([user("hi you")]).ids
 
-        assert engine.spell(ids) == tuple(str(id_) for id_ in ids)
-        assert engine.spell(()) == ()
+        assert engine.decode_tokens(ids) == tuple(str(id_) for id_ in ids)
+        assert engine.decode_tokens(()) == ()
 
 
 def test_a_guide_is_checked_and_changes_nothing() -> None:
-    guide = JsonGuide({"type": "object"})
+    constraint = JsonConstraint({"type": "object"})
     with playing(entry(STOP)) as engine:
-        assert engine.compile(guide) is guide
+        assert engine.compile(constraint) is constraint
         with pytest.raises(InvalidRequestError, match="there is no tool to call"):
-            engine.compile(CallGuide((), many=False))
+            engine.compile(CallConstraint((), many=False))
 
 
 def test_a_file_that_is_no_script_is_refused(tmp_path: Path) -> None:

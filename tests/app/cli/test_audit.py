@@ -97,7 +97,16 @@ def test_responses_are_found_by_options(log: Path, arguments: tuple[str, ...], i
 def test_a_list_is_a_table(log: Path) -> None:
     titles, *rows = told(log, "ls").splitlines()
 
-    assert titles.split() == ["response", "made", "owner", "model", "state", "ended", "as", "took", "tokens"]
+    assert titles.split() == [
+        "response",
+        "created",
+        "owner",
+        "model",
+        "state",
+        "outcome",
+        "duration",
+        "tokens",
+    ]
     words = [line.split() for line in rows]
     assert [line[0] for line in words] == ["resp_9", SECOND, CALL, AGAIN, BROKEN, FIRST]
     assert words[3][4:] == ["ada", "big", "persisted", "completed", "(replay)", "5", "ms", "5"]
@@ -122,22 +131,24 @@ def test_a_short_text_is_looked_for_in_the_turns_themselves(
         "reached_id": FIRST,
         "complete": True,
     }
-    assert "So short a text is looked for in the turns themselves: 1 so far, to " in cut.stderr
-    assert f"There may be more: add --after {SECOND}" in cut.stderr
+    assert "Text this short has no index: searched 1 responses so far, up to " in cut.stderr
+    assert f"More responses: add --after {SECOND}" in cut.stderr
 
 
 def test_a_list_that_goes_on_says_how(log: Path) -> None:
-    assert "There are more: add --after resp_0a2" in command(log, "ls", "--limit", "2").stderr
-    assert command(log, "ls", "--owner", "nobody").stderr == "No response meets the conditions.\n"
+    assert "More responses: add --after resp_0a2" in command(log, "ls", "--limit", "2").stderr
+    assert command(log, "ls", "--owner", "nobody").stderr == "No matching responses.\n"
 
 
 def test_a_failed_turn_is_told_with_the_reason_in_plain_words(log: Path) -> None:
     page = told(log, "log", "resp_0b1")
 
-    assert page.startswith("resp_0b1  failed (error)\nmodel smol, owner ada, made 1970-01-01 00:00:02 UTC, ")
+    assert page.startswith(
+        "resp_0b1  failed (error)\nmodel smol, owner ada, created 1970-01-01 00:00:02 UTC, "
+    )
     assert "continues resp_0a1\nreplayed by resp_0b2  completed\n" in page
-    assert "Why it failed: The engine broke off with an error" in page
-    assert "What was said: the GPU is on fire\nWhat to do:    Read what the engine said" in page
+    assert "Why it failed: The engine failed with an error" in page
+    assert "Engine error: the GPU is on fire\nSuggested action: Check the engine error" in page
 
 
 def test_what_the_model_saw_is_told_on_demand(log: Path) -> None:
@@ -147,11 +158,11 @@ def test_what_the_model_saw_is_told_on_demand(log: Path) -> None:
 
 
 def test_a_turn_that_runs_says_so(log: Path) -> None:
-    assert "It has not ended yet" in told(log, "log", "resp_9")
+    assert "Still running." in told(log, "log", "resp_9")
 
 
 def test_a_turn_whose_time_is_over_says_so(log: Path) -> None:
-    assert "It has expired: clients do not find it" in told(log, "log", FIRST)
+    assert "Expired: hidden from clients." in told(log, "log", FIRST)
 
 
 def test_texts_of_strangers_cannot_take_over_the_terminal(log: Path) -> None:
@@ -166,10 +177,10 @@ def test_a_conversation_is_told_from_any_of_its_responses(log: Path) -> None:
     page = told(log, "chain", CALL, "--full")
     heads = [line.split("  2")[0] for line in page.splitlines() if "resp_" in line]
 
-    assert page.startswith("a conversation of 2 turns, 1 fork, 1 failed try, 1 replay\n")
+    assert page.startswith("conversation of 2 turns, 1 fork, 1 failed attempt, 1 replay\n")
     assert heads == [
         "● resp_0a1",
-        "  ├ failed try resp_0b1",
+        "  ├ failed attempt resp_0b1",
         "    ├ replay resp_0b2",
         "  ├ fork resp_0a2",
         "● resp_0c1",
@@ -194,11 +205,11 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
     page = told(log, "compare", BROKEN, AGAIN)
     texts = told(log, "compare", FIRST, SECOND)
 
-    assert "ended           failed (error)  completed" in page
-    assert "model           smol            big" in page
-    assert "input       the same" in page
-    assert "prompt      the same" in page
-    assert "text        different  from character 5 on\n" in texts
+    assert "outcome        failed (error)  completed" in page
+    assert "model          smol            big" in page
+    assert "input       same" in page
+    assert "prompt      same" in page
+    assert "text        different  from character 5\n" in texts
     assert texts.endswith("--- a\n+++ b\n@@ -1,2 +1,2 @@\n One\n-two\n+too\n")
     assert json.loads(told(log, "compare", "0a1", "0a2", "--json"))["text"]["first_difference"] == 5
 
@@ -206,16 +217,16 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ls", "--since", "soon"), "since is no time; write one such as"),
-        (("ls", "--q", " "), "q must have at least one character that can be seen."),
-        (("ls", "--metadata", "team"), "--metadata is 'team'; it must be KEY=VALUE."),
-        (("ls", "--min-tokens", "many"), "min_tokens must be a whole number."),
+        (("ls", "--since", "soon"), "since is not a valid time. Expected a time such as"),
+        (("ls", "--q", " "), "q must have at least one visible character."),
+        (("ls", "--metadata", "team"), "--metadata is 'team': expected KEY=VALUE."),
+        (("ls", "--min-tokens", "many"), "min_tokens must be an integer."),
         (("ls", "--limit", "5000"), "limit must be from 1 to 1000."),
-        (("ls", "--status", "error", "--reason", "cancelled"), "cannot both hold"),
-        (("ls", "--chain", "resp_zz"), "has an id that begins with 'resp_zz'; 'turnlog ls' lists them."),
-        (("log", "resp_zz"), "No response in"),
-        (("log", "0"), "'resp_0' begins several ids: resp_0a1, resp_0a2, resp_0b1, resp_0b2, resp_0c1. Give"),
-        (("chain", "resp_"), "resp_0c1 …. Give more of it."),
+        (("ls", "--status", "error", "--reason", "cancelled"), "exclude each other"),
+        (("ls", "--chain", "resp_zz"), "begins with 'resp_zz'. List responses with 'turnlog ls'."),
+        (("log", "resp_zz"), "No response id in"),
+        (("log", "0"), "'resp_0' is ambiguous: resp_0a1, resp_0a2, resp_0b1, resp_0b2, resp_0c1. Type"),
+        (("chain", "resp_"), "resp_0c1 …. Type more of the id."),
         (("compare", "resp_9", "zz"), "'resp_zz'"),
     ],
 )
@@ -229,7 +240,7 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
 
     line = refusal(tmp_path / "missing.db", name, *wanted.get(name, []))
 
-    assert f"There is no event store at '{tmp_path / 'missing.db'}'" in line
+    assert f"No event store at '{tmp_path / 'missing.db'}'" in line
     assert not (tmp_path / "out").exists()
 
 

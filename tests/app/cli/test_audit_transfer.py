@@ -114,7 +114,7 @@ def test_an_imported_log_streams_the_same_bytes(filled: Filled, tmp_path: Path, 
             export.write_bytes(http.get("/v1/audit/export").raise_for_status().content)
     else:
         told(filled.server.database, "export", "--out", str(export))
-    assert "events are in" in told(elsewhere, "import", str(export))
+    assert "Imported " in told(elsewhere, "import", str(export))
 
     with serving(elsewhere, *filled.arguments) as server, server.http as http:
         again = [http.get(f"/v1/responses/{each.response_id}?stream=true").content for each in filled.turns]
@@ -136,7 +136,7 @@ def test_commands_that_take_a_log_for_themselves_say_that_the_server_must_stop(
     for arguments in (("import", str(export)), ("reindex",), ("vacuum",)):
         line = refusal(filled.server.database, *arguments)
         assert filled.server.address in line
-        assert line.endswith("Stop it, then try again.")
+        assert line.endswith("Stop the server and try again.")
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ def test_an_export_that_was_cut_off_is_gone_on_with(log: Path, tmp_path: Path, k
     told(log, "export", "--resume", "--out", str(export))
     told(elsewhere, "import", str(export))
 
-    assert (cut.exit_code, "cut off" in cut.stderr) == (2, True)
+    assert (cut.exit_code, "truncated" in cut.stderr) == (2, True)
     assert (events(elsewhere), rows(elsewhere)) == (events(log), rows(log))
 
 
@@ -188,7 +188,7 @@ def test_an_export_is_gone_on_with_as_the_log_grows(log: Path, tmp_path: Path) -
     told(log, "export", "--resume", "--out", str(export))
     before = export.read_bytes()
 
-    assert "has everything already" in told(log, "export", "--resume", "--out", str(export))
+    assert "is up to date" in told(log, "export", "--resume", "--out", str(export))
     assert export.read_bytes() == before
     told(elsewhere, "import", str(export))
     assert events(elsewhere) == events(log)
@@ -200,7 +200,9 @@ def test_an_export_goes_on_with_the_times_it_was_begun_with(log: Path, tmp_path:
     with opened(log) as store:
         store.journal.append(turn("resp_d")).result()
 
-    assert "leave out" in refusal(log, "export", "--resume", "--since", "1d", "--out", str(export))
+    assert "cannot be combined with" in refusal(
+        log, "export", "--resume", "--since", "1d", "--out", str(export)
+    )
     told(log, "export", "--resume", "--out", str(export))
 
     lines = [json.loads(line) for line in export.read_text(encoding="utf-8").splitlines()]
@@ -212,7 +214,7 @@ def test_a_file_is_never_overwritten(log: Path, tmp_path: Path) -> None:
     export = tmp_path / "log.jsonl"
     export.write_text("what somebody wrote\n", encoding="utf-8")
 
-    assert "is there already. Add --resume" in refusal(log, "export", "--out", str(export))
+    assert "already exists. Add --resume" in refusal(log, "export", "--out", str(export))
     assert "is no export of turnlog" in refusal(log, "export", "--resume", "--out", str(export))
     assert "could not be" in refusal(log, "export", "--resume", "--out", str(tmp_path))
     assert "No such file" in refusal(log, "export", "--out", str(tmp_path / "no" / "file"))
@@ -231,7 +233,7 @@ def test_an_export_goes_through_a_pipe(log: Path, tmp_path: Path) -> None:
     told(log, "export", "--out", str(tmp_path / "log.jsonl"))
 
     assert piped.stdout_bytes == (tmp_path / "log.jsonl").read_bytes()
-    assert piped.stderr.endswith("21 events of the log, up to position 21\n")
+    assert piped.stderr.endswith("Exported 21 events, up to position 21\n")
 
 
 def test_an_import_wants_an_empty_log_and_a_file(log: Path, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_an_import_wants_an_empty_log_and_a_file(log: Path, tmp_path: Path) -> N
     full = command(log, "import", str(export))
     missing = refusal(tmp_path / "new.db", "import", str(tmp_path / "missing"))
 
-    assert (full.exit_code, "has events already" in full.stderr, events(log)) == (2, True, before)
+    assert (full.exit_code, "is not empty" in full.stderr, events(log)) == (2, True, before)
     assert "could not be read: No such file" in missing
 
 
@@ -250,5 +252,5 @@ def test_a_log_is_indexed_anew(log: Path) -> None:
     before = rows(log)
     execute(log, "DELETE FROM responses")
 
-    assert "21 events are indexed" in told(log, "reindex")
+    assert "Indexed 21 events" in told(log, "reindex")
     assert rows(log) == before

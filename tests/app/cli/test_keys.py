@@ -12,10 +12,12 @@ import httpx
 import pytest
 
 from tests.app.commands import command
+from tests.app.exposed import samples
 from tests.app.http.keyed import WRONG_KEY, KeyedServer, keyed_serving, send
 from tests.app.http.test_turns import create, refused
 from tests.app.scripts import HELLO, entry, write_script
-from tests.serving import serving, started, turnlog
+from tests.security.sockets import error_of, head, post
+from tests.serving import connected, serving, started, turnlog
 from tests.waiting import received, until
 from turnlog.domain.owners import Role
 
@@ -50,11 +52,11 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
     _, listed, _ = keys(database, "list")
     as_json = [json.loads(line) for line in keys(database, "list", "--json")[1].splitlines()]
 
-    assert (none[:2], "There are no keys" in none[2]) == ((0, ""), True)
+    assert (none[:2], "No keys: the server" in none[2]) == ((0, ""), True)
     assert code == 0
     assert re.fullmatch(f"{KEY}\n", alices)
-    assert "lets alice in as client. It is shown this once:" in said
-    assert "From now on every request needs a key, also on this machine." in said
+    assert "for alice (client). The key is shown only once:" in said
+    assert "Every request now needs a key, including requests from this machine." in said
     assert alices.strip() not in said
     assert [(key["owner"], key["role"]) for key in as_json] == [("alice", "client"), ("ada", "auditor")]
     assert all(key.keys() == {"id", "owner", "role", "made_s"} for key in as_json)
@@ -67,12 +69,12 @@ def test_keys_are_listed_without_what_opens_the_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["add", ""], "owner's name"),
-        (["add", "a b"], "owner's name"),
+        (["add", ""], "Invalid owner"),
+        (["add", "a b"], "Invalid owner"),
         (["add"], "Missing argument 'OWNER'"),
         (["add", "x", "--role", "admin"], "'admin' is not one of 'client', 'auditor', 'operator'"),
-        (["revoke", "key_00000000"], "There is no key 'key_00000000'"),
-        (["revoke", "alice"], "'alice' is an owner with the keys key_"),
+        (["revoke", "key_00000000"], "Key 'key_00000000' not found"),
+        (["revoke", "alice"], "'alice' is an owner, not a key id. Keys of this owner: key_"),
     ],
 )
 def test_what_cannot_be_done_with_keys_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -91,7 +93,7 @@ def test_a_log_in_memory_has_no_keys() -> None:
     for arguments in (["add", "alice"], ["list"], ["revoke", "key_0"]):
         code, shown, complaint = keys(Path(":memory:"), *arguments)
         assert (code, shown) == (2, "")
-        assert "a log in memory has no keys" in complaint
+        assert "An in-memory log has no keys" in complaint
 
 
 # ── where a server listens ────────────────────────────────────────────────────────────────────────
@@ -111,7 +113,7 @@ def test_without_a_key_a_server_listens_on_this_machine_only(
     done = turnlog("serve", "--port", "0", "--host", host, "--db", str(database), *script)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "can be reached by others" in done.stderr
+    assert "without API keys" in done.stderr
     assert "'turnlog keys add NAME', or listen on 127.0.0.1" in done.stderr
 
 
@@ -166,7 +168,7 @@ def test_the_first_key_closes_a_running_server_and_the_last_one_leaves_it_closed
 
         for line in keys(database, "list", "--json")[1].splitlines():
             _, _, said = keys(database, "revoke", json.loads(line)["id"])
-        assert "No key is left: the server lets nobody in" in said
+        assert "No keys left: the server rejects every request" in said
         assert f"remove {database}.keys" in said
         for key in (None, alices, locals_key):
             assert send(server.address, "GET", "/v1/models", key).status == 401
@@ -221,18 +223,74 @@ def test_what_a_revoked_key_is_reading_is_cut_off(tmp_path: Path, text: str) -> 
         assert keyed.send("GET", "/v1/models", keyed.keys["alice"]).status == 401
 
 
-def test_an_answer_that_a_revoked_key_waits_for_is_not_sent(tmp_path: Path) -> None:
-    """D-18: not a byte of it."""
+def test_a_turn_that_a_revoked_key_waits_for_ends_at_once(tmp_path: Path) -> None:
+    """D-18: not a byte of its answer is sent, and what it has to wait for is not waited for."""
     script = {"concurrency": 1, "turns": [entry("hang", {"text": "Hel"}, {"hang": True}), HELLO]}
-    with keyed_serving(tmp_path, script) as keyed, ThreadPoolExecutor(1) as pool:
-        with _reading(keyed, "bob", "hang"), keyed.client("ada") as ada:
-            waiting = pool.submit(_asked, keyed, "alice")
-            (queued,) = until(lambda: ada.get("/v1/audit/responses?owner=alice").json()["data"])
-            keyed.file.revoke(keyed.key_ids["alice"])
-        # Bob has left, so now it is alice's turn, and its end would be her answer.
-        with pytest.raises(httpx.RemoteProtocolError):
-            waiting.result()
-        assert until(lambda: _state(keyed, queued["id"])["status"] == "completed")
+    with (
+        keyed_serving(tmp_path, script) as keyed,
+        ThreadPoolExecutor(1) as pool,
+        _reading(keyed, "bob", "hang"),
+        keyed.client("ada") as ada,
+    ):
+        waiting = pool.submit(_asked, keyed, "alice")
+        (queued,) = until(lambda: ada.get("/v1/audit/responses?owner=alice").json()["data"])
+        keyed.file.revoke(keyed.key_ids["alice"])
+        refused = waiting.result()
+        ended = until(lambda: (found := _state(keyed, queued["id"]))["status"] == "failed" and found)
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert ended["reason"] == "client_abort"
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/models/unload"])
+def test_a_body_that_comes_after_its_key_was_revoked_makes_nothing_happen(tmp_path: Path, path: str) -> None:
+    """D-18."""
+    name, body = {
+        "/v1/responses": ("alice", b'{"model": "scripted", "input": "hi"}'),
+        "/v1/models/unload": ("olga", b'{"name": "scripted"}'),
+    }[path]
+    with keyed_serving(tmp_path) as keyed, keyed.client("ada") as ada, connected(keyed.server) as client:
+        asked_before = _asked(keyed, "bob").json()["id"]
+        lines = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+        client.sendall(
+            head(*lines, f"Authorization: Bearer {keyed.keys[name]}", route=f"POST {path}") + body[:9]
+        )
+        with keyed.client("olga") as olga:
+            until(lambda: _are_served(2, olga))
+        keyed.file.revoke(keyed.key_ids[name])
+        client.sendall(body[9:])
+        told = received(lambda: client.recv(1 << 16), b"}}")
+
+        listed = ada.get("/v1/audit/responses").json()["data"]
+        models = ada.get("/v1/models").json()["data"]
+
+    assert error_of(told) == (401, "invalid_api_key")
+    assert [each["id"] for each in listed] == [asked_before]
+    assert [each["state"] for each in models] == ["resident"]
+
+
+def test_a_body_that_comes_after_the_first_key_was_made_makes_nothing_happen(tmp_path: Path) -> None:
+    """D-18: whoever began to ask when nobody needed a key needs one now."""
+    body = b'{"model": "scripted", "input": "hi"}'
+    options = ("--engine", "scripted", "--script", str(write_script(tmp_path)))
+    with serving(tmp_path / "turnlog.db", *options) as server, connected(server) as client:
+        client.sendall(post(body)[:-9])
+        with server.http as http:
+            until(lambda: _are_served(2, http))
+        _, key = keys(tmp_path / "turnlog.db", "add", "ada", "--role", "auditor")[:2]
+        client.sendall(body[-9:])
+        told = received(lambda: client.recv(1 << 16), b"}}")
+        with server.client(key=key.strip()) as ada:
+            listed = ada.get("/v1/audit/responses").json()["data"]
+
+    assert (error_of(told), listed) == ((401, "invalid_api_key"), [])
+
+
+def _are_served(connections: int, http: httpx.Client) -> bool:
+    """Whether there are so many connections and each has a request that was let in; that of `http` is one."""
+    in_use = samples(http.get("/metrics").text, "budget_in_use")
+    counts = [in_use[f"budget_in_use{{budget={which}connections}}"] for which in ("", "unauthenticated_")]
+    return counts == [connections, 0]
 
 
 def _asked(keyed: KeyedServer, name: str) -> httpx.Response:

@@ -1,6 +1,7 @@
 """The command line as its user meets it: a process, its output and its exit code."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -71,9 +72,10 @@ def test_after_a_restart_everything_is_still_there_byte_for_byte(tmp_path: Path,
 
 
 def test_a_running_stream_gets_its_terminal_when_the_server_is_stopped(tmp_path: Path, script: Path) -> None:
-    """R-393: and the process ends well."""
+    """R-393: when its time is over, and the process ends well."""
     arguments = ("--engine", "scripted", "--script", str(script))
-    with serving(tmp_path / "turnlog.db", *arguments) as server, server.http as http:
+    grace = {"TURNLOG_SHUTDOWN_GRACE_S": "0.5"}
+    with serving(tmp_path / "turnlog.db", *arguments, **grace) as server, server.http as http:
         body = {"model": "scripted", "input": "hang", "stream": True}
         with http.stream("POST", "/v1/responses", json=body) as answer:
             chunks = answer.iter_bytes()
@@ -94,8 +96,8 @@ def test_a_running_stream_gets_its_terminal_when_the_server_is_stopped(tmp_path:
         (["serve", "--engine", "scripted"], {}, "--script FILE"),
         (["serve", "--engine", "scripted", "--script", "missing.json"], {}, "missing.json"),
         (["serve", "--port", "0", "--model", "tiny"], {}, "expected NAME=PATH"),
-        (["serve", "--port", "0", "--model", "tiny=missing"], {}, "no model folder at missing"),
-        (["log", "resp_1", "--db", "missing.db"], {}, "no event store at 'missing.db'"),
+        (["serve", "--port", "0", "--model", "tiny=missing"], {}, "No model folder at missing"),
+        (["log", "resp_1", "--db", "missing.db"], {}, "No event store at 'missing.db'"),
         (["ls", "--status", "asleep"], {}, "'asleep' is not one of"),
         (["log"], {}, "Missing argument 'RESPONSE_ID'"),
     ],
@@ -107,6 +109,23 @@ def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(
 
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert said in done.stderr
+
+
+def test_the_environment_of_a_kubernetes_service_stops_no_command(tmp_path: Path, script: Path) -> None:
+    """T2-01: what has no effect is named once, on stderr."""
+    kubernetes = {
+        "TURNLOG_PORT": "tcp://10.0.0.7:8000",
+        "TURNLOG_SERVICE_HOST": "10.0.0.7",
+        "TURNLOG_API_KEY": "s3cret",
+    }
+    database = tmp_path / "turnlog.db"
+    with serving(database, "--engine", "scripted", "--script", str(script), **kubernetes):
+        listed = turnlog("ls", "--db", str(database), **kubernetes)
+
+    assert listed.returncode == 0
+    named = re.findall(r"^turnlog: .*?(TURNLOG_\w+)", listed.stderr, re.MULTILINE)
+    assert sorted(named) == sorted(kubernetes)
+    assert "s3cret" not in listed.stderr
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, script: Path) -> None:
@@ -125,7 +144,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, script: Path) -> None:
         )
 
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

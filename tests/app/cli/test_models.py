@@ -45,12 +45,12 @@ def test_a_list_as_json_is_one_object_a_line(server: RunningServer) -> None:
 def test_a_model_is_loaded_and_unloaded(server: RunningServer) -> None:
     loaded = rows(models(server, "load", "qwen"))
     assert list(loaded) == ["model", "qwen"]
-    assert loaded["qwen"] == ["qwen", "resident", "default", "1.5", "kB", "0", "0"]
+    assert loaded["qwen"] == ["qwen", "resident", "default", "1.5", "kB", "0", "0/512"]
 
     unloaded = rows(models(server, "unload", "default"))
-    assert unloaded["default"] == ["default", "declared", "qwen", "1.5", "kB", "0", "0"]
+    assert unloaded["default"] == ["default", "declared", "qwen", "1.5", "kB", "0", "0/512"]
 
-    assert rows(models(server))["qwen"] == ["qwen", "declared", "default", "1.5", "kB", "0", "0"]
+    assert rows(models(server))["qwen"] == ["qwen", "declared", "default", "1.5", "kB", "0", "0/512"]
 
 
 def test_a_name_is_swapped(server: RunningServer) -> None:
@@ -87,8 +87,8 @@ def test_without_a_server_one_line_says_how_to_start_one(tmp_path: Path, argumen
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"turnlog: No server runs for the log '{database}'. Start one with 'turnlog serve', or name another "
-        "log by --db.\n"
+        f"turnlog: No server is running for the log '{database}'. Start one with 'turnlog serve', or "
+        "choose another log with --db.\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -104,7 +104,7 @@ def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path)
 
     assert database.with_name("turnlog.db.lock").stat().st_size > 0
     assert done.returncode == 2
-    assert done.stderr.startswith("turnlog: No server runs for the log")
+    assert done.stderr.startswith("turnlog: No server is running for the log")
 
 
 @pytest.mark.parametrize(

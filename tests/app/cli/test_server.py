@@ -112,7 +112,9 @@ def test_without_a_server_there_is_none(tmp_path: Path) -> None:
         pass
 
     for path in (database, tmp_path / "new.db"):
-        with pytest.raises(NoServerError, match=f"^No server runs for the log '{path}'.*'turnlog serve'"):
+        with pytest.raises(
+            NoServerError, match=f"^No server is running for the log '{path}'.*'turnlog serve'"
+        ):
             Server(path)
 
 
@@ -123,14 +125,14 @@ def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path)
     left = {"pid": killed.pid, "address": "http://127.0.0.1:81", "token": "secret"}
     (tmp_path / "turnlog.db.lock").write_text(json.dumps(left), encoding="utf-8")
 
-    with pytest.raises(NoServerError, match=r"^No server runs for the log"):
+    with pytest.raises(NoServerError, match=r"^No server is running for the log"):
         Server(tmp_path / "turnlog.db")
 
 
 def test_a_server_that_does_not_listen_yet_is_named_by_its_process(tmp_path: Path) -> None:
     with (
         log_kept_at(None, tmp_path) as (database, _),
-        pytest.raises(NoServerError, match=rf"^The server \(process {os.getpid()}\) does not answer yet"),
+        pytest.raises(NoServerError, match=rf"^The server \(process {os.getpid()}\) is still starting"),
     ):
         Server(database)
 
@@ -154,9 +156,9 @@ REFUSAL = {"error": {"message": "The model 'x' does not exist.", "type": "not_fo
     ("status", "body", "sentence"),
     [
         (404, json.dumps(REFUSAL), r"^The model 'x' does not exist\.$"),
-        (502, "<html>Bad Gateway</html>", "is no turnlog: 502 to GET /v1/models$"),
-        (200, "[]", "is no turnlog: 200 to GET /v1/models$"),
-        (400, '{"error": "no"}', "is no turnlog: 400 to GET /v1/models$"),
+        (502, "<html>Bad Gateway</html>", "is not turnlog: 502 for GET /v1/models$"),
+        (200, "[]", "is not turnlog: 200 for GET /v1/models$"),
+        (400, '{"error": "no"}', "is not turnlog: 400 for GET /v1/models$"),
     ],
 )
 def test_what_is_no_answer_or_a_refusal_is_an_error(

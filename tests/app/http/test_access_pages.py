@@ -1,14 +1,23 @@
 """What web pages and rebound names get of a server: nothing, unless it is configured (D-17, D-18)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.app.http.keyed import KeyedServer, keyed_serving, send
 from tests.app.http.test_access_walk import MISSING, filled
+from tests.app.printing import printing
+from tests.app.scripts import SCRIPT
 from tests.serving import RunningServer
 from turnlog.app.access import POLICY
-from turnlog.app.http.origins import AllowList, HostNotAllowedError, OriginNotAllowedError, is_loopback
+from turnlog.app.http.origins import (
+    AllowList,
+    HostNotAllowedError,
+    InvalidHostError,
+    OriginNotAllowedError,
+    is_loopback,
+)
 from turnlog.app.settings import SettingsError
 
 CHAT = "https://chat.example.com"
@@ -59,7 +68,7 @@ def test_every_name_of_this_machine_is_answered(server: RunningServer, host: str
     "host", ["", "[::1", "localhost/x", "evil.example@localhost", "localhost, evil.example"]
 )
 def test_a_host_that_is_no_name_is_refused(server: RunningServer, host: str) -> None:
-    assert send(server.address, "GET", "/v1/models", Host=host).code == "host_not_allowed"
+    assert send(server.address, "GET", "/v1/models", Host=host).code == "invalid_host"
 
 
 @pytest.mark.parametrize("host", ["turnlog.example.com", "TURNLOG.example.com:443", "[fd00::5]:8000"])
@@ -92,7 +101,7 @@ def test_the_address_that_a_connection_reached_is_no_name_that_could_be_rebound(
         ([], "192.0.2.7"),
         (["192.0.2.7", "192.0.2.7"], "192.0.2.7"),
     ):
-        with pytest.raises(HostNotAllowedError):
+        with pytest.raises((HostNotAllowedError, InvalidHostError)):
             allowed.check_host(hosts, server)
 
 
@@ -174,7 +183,7 @@ def test_pages_of_a_configured_origin_read_the_answers(shared: KeyedServer) -> N
     for answer in (taken, refused):
         assert cors(answer.headers) == {
             "access-control-allow-origin": CHAT,
-            "access-control-expose-headers": "retry-after, x-response-id, x-request-id",
+            "access-control-expose-headers": "retry-after, x-response-id, x-request-id, idempotent-replayed",
         }
         assert "origin" in answer.headers["vary"].lower()
 
@@ -194,7 +203,7 @@ def test_a_preflight_of_a_configured_origin_is_answered_without_a_key(shared: Ke
         "access-control-allow-origin": CHAT,
         "access-control-allow-methods": "GET, POST, DELETE",
         "access-control-allow-headers": "authorization,content-type",
-        "access-control-expose-headers": "retry-after, x-response-id, x-request-id",
+        "access-control-expose-headers": "retry-after, x-response-id, x-request-id, idempotent-replayed",
         "access-control-max-age": "600",
     }
     # What asks for no method is no preflight.
@@ -231,7 +240,30 @@ def test_a_page_of_this_machine_reads_nothing_either_when_others_do(shared: Keye
     assert cors(answer.headers) == {}
 
 
-@pytest.mark.parametrize("origin", ["*", "null", "chat.example.com", f"{CHAT}/", "https://a b"])
+@pytest.mark.parametrize("origin", ["*", "NULL", "chat.example.com", f"{CHAT}/", "https://a b"])
 def test_a_wrong_origin_is_refused_at_the_start(origin: str) -> None:
     with pytest.raises(SettingsError, match="TURNLOG_ALLOWED_ORIGINS"):
         AllowList([], [origin])
+
+
+def test_pages_without_an_origin_are_let_in_knowingly(tmp_path: Path) -> None:
+    """T2-27: such as Jan's web view; the start warns of it."""
+    with printing(tmp_path, SCRIPT, TURNLOG_ALLOWED_ORIGINS=f"null,{CHAT}") as printed:
+        sandboxed = send(
+            printed.server.address, "GET", "/health", **{"Origin": "null", "Sec-Fetch-Site": "cross-site"}
+        )
+        evil = send(printed.server.address, "GET", "/health", Origin=EVIL)
+        said = printed.text()
+
+    assert (sandboxed.status, cors(sandboxed.headers)["access-control-allow-origin"]) == (200, "null")
+    assert evil.status == 403
+    assert "TURNLOG_ALLOWED_ORIGINS has 'null'" in said
+
+
+def test_a_refused_host_or_origin_names_the_setting_that_would_allow_it(server: RunningServer) -> None:
+    """T2-27."""
+    host = send(server.address, "GET", "/health", Host="evil.example")
+    origins = [send(server.address, "GET", "/health", Origin=origin) for origin in (EVIL, "null")]
+
+    assert "TURNLOG_ALLOWED_HOSTS" in host.body.decode()
+    assert all("TURNLOG_ALLOWED_ORIGINS" in each.body.decode() for each in origins)

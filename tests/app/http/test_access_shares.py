@@ -59,12 +59,12 @@ def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed
             opened(reading, alice, "hi", "response.created")
 
             one_more = {
-                "You have 3 streams open": [
+                "Stream limit reached (3 per owner).": [
                     alice.post("/v1/responses", json=asking("hi")),
                     alice.get(f"/v1/responses/{earlier}?stream=true"),
                     alice.post(replay, json={"stream": True}, headers=operating),
                 ],
-                "You have 2 turns waiting": [
+                "Queued turn limit reached (2 per owner).": [
                     alice.post("/v1/responses", json={"model": "scripted", "input": "hi"})
                 ],
             }
@@ -73,7 +73,9 @@ def test_an_owner_beyond_its_share_is_told_to_come_back_and_others_are_not(keyed
                     error = refused(answer, 429)
                     assert (error["type"], error["code"]) == ("rate_limit_error", "owner_limit_exceeded")
                     assert said in error["message"]
-                    assert answer.headers["retry-after"] == "1"
+                    after_s = int(answer.headers["retry-after"])
+                    assert 1 <= after_s <= 120
+                    assert error["message"].endswith(f"Retry after {after_s}s.")
             # What takes no share is open to her, and all is to bob.
             assert alice.get(f"/v1/responses/{earlier}").status_code == 200
             opened(reading, bob, "hi", "response.created")

@@ -180,7 +180,7 @@ def test_a_failure_is_told_in_plain_words(ada: httpx.Client, told: Told) -> None
     failure = asked(ada, f"/v1/audit/responses/{told.failed}")["failure"]
 
     assert (failure["reason"], failure["message"]) == ("error", "it broke")
-    assert "broke off with an error" in failure["happened"]
+    assert "failed with an error" in failure["happened"]
 
 
 def test_the_timeline_has_times_since_the_first_event(ada: httpx.Client, told: Told) -> None:

@@ -302,7 +302,8 @@ def test_a_turn_cut_by_its_limit_says_so_everywhere(http: httpx.Client, report: 
 
     final = events[-1]["response"]
     assert events[-1]["type"] == "response.incomplete", report
-    assert (final["status"], final["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    details = {"reason": "max_output_tokens", "limit": "context_window"}
+    assert (final["status"], final["incomplete_details"]) == ("incomplete", details)
     assert final["output"][-1]["status"] == "incomplete"
 
 

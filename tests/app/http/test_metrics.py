@@ -92,5 +92,6 @@ def test_no_label_is_an_owner_an_id_or_content(tmp_path: Path, scripted: tuple[s
         *("scripted", "completed", "failed", "error", "", "fresh"),
         *("invalid_request", "model_not_found", "method_not_allowed", "previous_response_not_found"),
         "route_not_found",
+        *("connections", "unauthenticated_connections", "stranger_log_lines"),
         *("declared", "loading", "resident", "running", "warm", "weights"),
     }

@@ -1,15 +1,19 @@
 """The routes of models: what they show, and what an operator changes by them."""
 
+import json
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import httpx
 import pytest
+from openai import OpenAI
 
 from tests.app.declared import WEIGHT_BYTES, saying
 from tests.app.http.test_turns import Json, create, refused
-from tests.serving import RunningServer, serving
+from tests.security.sockets import head, rest
+from tests.serving import RunningServer, connected, serving
 from turnlog.app.http.models import model_object
-from turnlog.app.models.service import ModelEntry
+from turnlog.app.models.service import ModelStatus
 from turnlog.domain.owners import LOCAL, Caller, Role
 
 ROUTES = ("load", "unload", "swap")
@@ -37,6 +41,9 @@ NO_PROCESS: Json = {
     "restarts": 0,
     "last_crash": None,
     "unavailable": None,
+    "permits": 0,
+    "queue_limit": 512,
+    "loads": [],
 }
 """Of a model without a process of its own that has never crashed."""
 
@@ -65,13 +72,14 @@ def test_a_model_is_declared_until_it_is_first_asked_for(models: httpx.Client) -
         "aliases": [],
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 1,
+        "defaults": {},
         "instance_id": None,
         "active_turns": 0,
         "queued_turns": 0,
         **NO_PROCESS,
     }
     changed = {name for name in before if before[name] != after[name]} - {"created"}
-    assert changed == {"state", "instance_id", "capacity", "memory_bytes"}
+    assert changed == {"state", "instance_id", "capacity", "memory_bytes", "loads"}
     assert (after["state"], type(after["instance_id"])) == ("resident", int)
 
 
@@ -144,6 +152,7 @@ def test_a_name_that_was_not_declared_is_not_found(models: httpx.Client, route: 
         ("load", {"name": None}, "name"),
         ("load", {"name": "untouched", "force": True}, "force"),
         ("load", ["untouched"], "body"),
+        ("load", {"name": ""}, "name"),
         ("unload", {"model": "untouched"}, "model"),
         ("unload", {"name": ["untouched"]}, "name"),
         ("swap", {"name": "untouched"}, "to"),
@@ -161,6 +170,26 @@ def test_a_body_of_another_form_is_refused_by_its_field(
         "invalid_request_error",
         "invalid_request",
         param,
+    )
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "param"),
+    [
+        ("load", {"name": "n" * 513}, "name"),
+        ("unload", {"name": "n" * 9_000_000}, "name"),
+        ("swap", {"name": "untouched", "to": "n" * 513}, "to"),
+    ],
+)
+def test_a_name_is_no_longer_than_names_are(
+    models: httpx.Client, route: str, body: object, param: str
+) -> None:
+    error = refused(models.post(f"/v1/models/{route}", json=body), 400)
+
+    assert (error["code"], error["param"], len(error["message"]) < 200) == (
+        "string_above_max_length",
+        param,
+        True,
     )
 
 
@@ -191,7 +220,7 @@ def test_another_method_is_not_allowed(models: httpx.Client, route: str) -> None
 
 def test_what_goes_on_is_told_to_operators_only() -> None:
     """D-18: how many turns run tells of other owners."""
-    entry = ModelEntry(
+    entry = ModelStatus(
         name="qwen",
         state="resident",
         registered_s=7,
@@ -211,6 +240,7 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "aliases": ("default",),
         "weight_bytes": WEIGHT_BYTES,
         "capacity": 4,
+        "defaults": {},
     }
 
     assert model_object(entry, Caller("ada", frozenset({Role.CLIENT, Role.AUDITOR}))) == public
@@ -218,4 +248,53 @@ def test_what_goes_on_is_told_to_operators_only() -> None:
         "instance_id": 3,
         "active_turns": 2,
         "queued_turns": 1,
+        "queue_limit": None,
+        "loads": (),
     }
+
+
+NAMES = (
+    "org/name",
+    "a%2Fb",
+    "a/b",
+    "100%",
+    "qwen:7b",
+    "my model",
+    "a//b",
+    "/led",
+    "ended/",
+    "load",
+    "swap",
+    "org/unload",
+    "a?b#c",
+    "qw\u00e9n",
+)
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose models have names that need care in a URL."""
+    folder = tmp_path_factory.mktemp("names")
+    options = saying(folder, **dict.fromkeys(NAMES, "hi"))
+    with serving(folder / "turnlog.db", *options) as running:
+        yield running
+
+
+@pytest.mark.parametrize("safe", ["", "/:"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_listed_model_can_be_asked_for(named: RunningServer, name: str, safe: str) -> None:
+    """T2-02: with its slashes and colons raw or escaped."""
+    with connected(named) as client:
+        client.sendall(head("Connection: close", route=f"GET /v1/models/{quote(name, safe=safe)}"))
+        first, _, body = rest(client).partition(b"\r\n\r\n")
+
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(body)["id"] == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_listed_model_is_retrieved_by_the_sdk(named: RunningServer, name: str) -> None:
+    """T2-02."""
+    with OpenAI(base_url=f"{named.address}/v1", api_key="-") as client:
+        assert name in [model.id for model in client.models.list()]
+        assert client.models.retrieve(name).id == name

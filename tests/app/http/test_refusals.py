@@ -66,6 +66,44 @@ def test_a_prompt_that_is_too_long_is_refused_before_any_frame(http: httpx.Clien
 
 
 @pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/v1/responses/resp_x?stream=true&stream=false", "stream"),
+        ("/v1/responses/resp_x?stream=true&starting_after=1&starting_after=2", "starting_after"),
+        ("/v1/audit/responses/resp_x?include=prompt_ids&include=prompt_ids", "include"),
+        ("/v1/audit/compare?a=resp_x&a=resp_y&b=resp_z", "a"),
+        ("/v1/audit/export?after=1&after=2", "after"),
+        ("/v1/audit/responses?limit=1&limit=2", "limit"),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused(http: httpx.Client, path: str, param: str) -> None:
+    assert refused(http.get(path), 400)["param"] == param
+
+
+def test_a_list_that_an_sdk_repeats_is_no_parameter_given_twice(http: httpx.Client) -> None:
+    path = "/v1/responses/resp_x?include[]=a&include[]=b"
+
+    assert refused(http.get(path), 404)["code"] == "response_not_found"
+
+
+def test_many_metadata_filters_are_refused_and_never_reach_the_store(http: httpx.Client) -> None:
+    query = {f"metadata.k{number}": "v" for number in range(1_100)}
+
+    error = refused(http.get("/v1/audit/responses", params=query), 400)
+
+    assert (error["param"], "at most 16" in error["message"]) == ("metadata", True)
+
+
+@pytest.mark.parametrize("route", ["/v1/responses/resp_x/replay", "/v1/models/load"])
+def test_an_operators_body_is_no_deeper_than_any_other(http: httpx.Client, route: str) -> None:
+    body = b'{"set":{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}}"
+
+    answer = http.post(route, content=body, headers={"content-type": "application/json"})
+
+    assert refused(answer, 400)["code"] == "json_too_deep"
+
+
+@pytest.mark.parametrize(
     ("body", "status", "code"),
     [
         (b"{", 400, "invalid_json"),
@@ -105,7 +143,7 @@ def test_an_unknown_route_is_not_found(http: httpx.Client) -> None:
     """R-007, D-06, D16."""
     error = refused(http.get("/v1/nothing"), 404)
 
-    assert error["message"] == "There is no GET /v1/nothing"
+    assert error["message"] == "Route not found: GET /v1/nothing"
 
 
 def test_another_method_is_not_allowed(http: httpx.Client) -> None:

@@ -216,12 +216,12 @@ def test_all_that_failed_are_replayed_once_they_can_be(two_models: RunningServer
 
     assert all(response_id in dry.stdout for response_id in lost)
     assert (vain.returncode, real.returncode, none.returncode) == (1, 0, 0)
-    assert vain.stdout.startswith("5 replayed: 0 ended well, 5 did not\n")
+    assert vain.stdout.startswith("5 replayed: 0 succeeded, 5 failed\n")
     assert vain.stdout.count("it broke") == 5
     told = [json.loads(line) for line in real.stdout.splitlines()]
     assert {one["original"] for one in told} == set(lost)
     assert {one["status"] for one in told} == {"completed"}
-    assert none.stdout == "0 failed and not brought back\n"
+    assert none.stdout == "0 failed turns not yet retried\n"
 
 
 def test_a_model_that_is_served_no_more_keeps_no_other_from_its_replays(tmp_path: Path) -> None:
@@ -267,15 +267,16 @@ def test_the_command_line_replays_one_turn_in_each_way(two_models: RunningServer
     database = ("--db", str(two_models.database))
 
     again = turnlog("replay", original, "--set", "temperature=0.1", "--seed", "new", *database)
-    told = turnlog("replay", original, "--tell", *database)
+    streamed = turnlog("replay", original, "--restream", *database)
+    told = turnlog("replay", original, "--tell", *database)  # its name in 0.1
     check = turnlog("replay", original, "--check", *database)
     vain = turnlog("replay", lost, *database)
     wrong = turnlog("replay", original, "--set", "temperature=hot", *database)
-    both = turnlog("replay", original, "--check", "--tell", *database)
+    both = turnlog("replay", original, "--check", "--restream", *database)
     neither = turnlog("replay", *database)
 
     assert again.stdout.startswith("Hello\nresp_")
-    assert told.stdout == f"Hello\n{original} completed, told again\n"
+    assert streamed.stdout == told.stdout == f"Hello\n{original} completed, streamed again\n"
     assert check.stdout.startswith("identical in text")
     assert (vain.returncode, vain.stderr) == (1, "failed: it broke\n")
     assert (wrong.returncode, both.returncode, neither.returncode) == (2, 2, 2)
@@ -296,9 +297,9 @@ def test_without_a_server_the_command_starts_one_for_itself(tmp_path: Path) -> N
     broken = turnlog("replay", original, "--db", str(database), TURNLOG_ENGINE="scripted")
 
     assert again.stdout.startswith("Hello\nresp_")
-    assert "one is started for this command" in again.stderr
+    assert "starting one for this command" in again.stderr
     assert (broken.returncode, broken.stdout) == (2, "")
-    assert "--engine scripted plays files" in broken.stderr
+    assert "--engine scripted requires --script" in broken.stderr
 
 
 def test_the_server_that_a_command_starts_is_no_program_of_the_folder_it_is_called_in(

@@ -8,8 +8,8 @@ from msgspec import Struct
 from tests.app.models.floor import FakeSource, Floor, Request, Task
 from tests.fakes.engine import PuppetEngine
 from turnlog.app.models.admission import ColdAdmission
-from turnlog.app.models.lane import Lane, Permit
-from turnlog.app.models.memory import Claim
+from turnlog.app.models.lane import Lane, Reservation
+from turnlog.app.models.memory import MemoryReservation
 from turnlog.app.models.registry import Binding
 from turnlog.domain.errors import ResponsesError
 
@@ -21,11 +21,11 @@ LEASING = {"leased"} | PLACED
 
 
 class Write(Struct, eq=False):
-    """The last write of a turn: it retains the id of its model, or has retired it because it is wedged."""
+    """The last write of a turn: it pins the id of its model, or has retired it because it is wedged."""
 
     engine: PuppetEngine
     instance_id: int
-    retained: bool = True
+    pinned: bool = True
     retired: bool = False
 
 
@@ -39,7 +39,7 @@ class Accounts:
         self.requests: list[Request] = []
         self.operators: list[Task[object]] = []
         self.writes: list[Write] = []
-        self.warm: list[Claim] = []
+        self.warm: list[MemoryReservation] = []
         self._bindings: list[Binding] = []
         self._ids: dict[PuppetEngine, int] = {}
         self._told: list[PuppetEngine] = []
@@ -48,9 +48,9 @@ class Accounts:
     def _shrink(self, missing_bytes: int) -> int:
         given_up = 0
         while self.warm and given_up < missing_bytes:
-            claim = self.warm.pop()
-            given_up += claim.count_bytes
-            claim.leave()
+            reservation = self.warm.pop()
+            given_up += reservation.count_bytes
+            reservation.release()
         return given_up
 
     def _told_of(self, engine: object) -> None:
@@ -81,33 +81,33 @@ class Accounts:
             assert not operator.is_done or isinstance(operator.error, ResponsesError | None)
 
     def _check_budgets(self) -> None:
-        """R-034 … R-037: one unit of one budget each, as a cold admission, a permit or a place."""
-        permits: set[Permit] = set()
+        """R-034 … R-037: one unit of one budget each, as a cold admission, a reservation or a slot."""
+        reservations: set[Reservation] = set()
         cold: Counter[str] = Counter()
         for request in self.alive("admitted", "loading", "leased"):
-            admission = request.entry._admission
+            admission = request.admission._begun
             if isinstance(admission, ColdAdmission):
                 assert request.where in WAITS_FOR_MODEL
                 cold[request.name] += 1
-                permits.update(filter(None, [admission._permit]))
-            elif isinstance(admission, Permit) and not admission.yields:
-                permits.add(admission)
+                reservations.update(filter(None, [admission._reservation]))
+            elif isinstance(admission, Reservation) and not admission.yields:
+                reservations.add(admission)
         assert self._models._cold._waiting.keys() == cold.keys()
         assert {name: self._models._cold.count(name) for name in cold} == cold
         lanes = {binding.lane for binding in self._bindings}
-        assert {permit for lane in lanes for permit in lane._permits} == permits
+        assert {reservation for lane in lanes for reservation in lane._reservations} == reservations
         for lane in lanes:
             self._check_lane(lane)
 
     def _check_lane(self, lane: Lane) -> None:
-        placed = [each for each in self.alive(*PLACED) if each.entry.lease.lane is lane]
+        placed = [each for each in self.alive(*PLACED) if each.admission.lease.lane is lane]
         yielding = sum(each.yields for each in placed)
         counts = lane.counts
         assert counts.active + counts.queued + len(lane._yielding) == len(placed)
         assert len(lane._yielding) <= yielding
         assert counts.active <= lane.capacity
         assert sum(each.where == "running" for each in placed) <= counts.active
-        most = lane._max_waiting
+        most = lane.max_waiting
         assert most is not None
         assert sum(counts) <= most + lane.capacity
         if counts.active < lane.capacity:
@@ -129,21 +129,21 @@ class Accounts:
         assert memory.used == Counter(
             weights=sum(weights),
             running=sum(each.tokens for each in self.alive("running")),
-            warm=sum(claim.count_bytes for claim in self.warm),
+            warm=sum(reservation.count_bytes for reservation in self.warm),
         )
         assert memory.budget_bytes is not None
         assert memory.used.total() <= memory.budget_bytes
 
     def _check_bindings(self) -> None:
-        """R-060, R-064 … R-071: each is held by its names, leases and retains, and by nothing else."""
+        """R-060, R-064 … R-071: each is held by its names, leases and pins, and by nothing else."""
         registry = self._models.registry
-        leases = Counter(each.entry.lease.binding for each in self.alive(*LEASING))
-        retains = Counter(write.instance_id for write in self.writes if write.retained)
+        leases = Counter(each.admission.lease.binding for each in self.alive(*LEASING))
+        pins = Counter(write.instance_id for write in self.writes if write.pinned)
         for binding in self._bindings:
             known = registry._by_engine.get(binding.engine) is binding
             assert known == binding.held
             assert binding.leases == leases[binding]
-            assert binding.retains == (retains[binding.instance_id] if known else 0)
+            assert binding.pins == (pins[binding.instance_id] if known else 0)
         meant = {name: binding for binding in self._bindings for name in binding.names}
         assert registry._by_name == meant
         asking = Counter(each.name for each in self.alive("loading"))
@@ -158,7 +158,7 @@ class Accounts:
                 retired.setdefault(write.engine, Counter())[write.instance_id] += 1
         tombstones = {
             engine: Counter({each.instance_id: each.writes})
-            for engine, each in registry._tombstones._by_engine.items()
+            for engine, each in registry._retired_ids._by_engine.items()
         }
         assert tombstones == retired
         held = {binding.engine: binding.instance_id for binding in registry._by_engine.values()}
@@ -210,8 +210,8 @@ class Accounts:
         """Nothing is under way any more, and nothing is left of it."""
         models = self._models
         assert (self.requests, self.operators, self.writes) == ([], [], [])
-        assert (models.registry._by_engine, len(models.registry._tombstones)) == ({}, 0)
+        assert (models.registry._by_engine, len(models.registry._retired_ids)) == ({}, 0)
         assert ({*models.gate._inside, *models.gate._readers, *models.gate._writers}) == set()
         assert (+models.memory.used, models.memory.is_waited_for) == (Counter(), False)
         assert (+models._asking, +models._swaps, models._loading._under_way) == (Counter(), Counter(), {})
-        assert (models._loading._claims, self._open()) == ({}, [])
+        assert (models._loading._reservations, self._open()) == ({}, [])

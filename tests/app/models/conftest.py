@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.models.entered import Entered
+from tests.app.models.acquired import Entered
 from tests.app.models.floor import Floor
 from turnlog.domain.ports import ModelSource
 
@@ -13,7 +13,7 @@ NewFloor = Callable[..., Floor]
 
 
 @pytest.fixture
-def entered() -> Entered:
+def acquired() -> Entered:
     """Nobody yet."""
     return Entered()
 

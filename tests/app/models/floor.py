@@ -9,8 +9,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from tests.fakes.clock import VirtualClock, VirtualLoop
 from tests.fakes.engine import PuppetEngine
-from turnlog.app.models import Entry, Models
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models import Admission, Models
+from turnlog.app.models.memory import Memory, MemoryReservation
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import EngineError, ResponsesError
 from turnlog.domain.ports import InferenceEngine, ModelSource
 
@@ -33,6 +34,7 @@ class FakeSource:
     ) -> None:
         self.name = name
         self.weight_bytes = weight_bytes
+        self.defaults = ModelDefaults()
         self.error: str | None = None
         self.engines: list[PuppetEngine] = []
         self.loads = 0
@@ -248,7 +250,7 @@ class Task(Generic[Given]):
 class Request:
     """One request, from its admission on; `where` says how far it has come, or the code of its refusal.
 
-    It does with its `Entry` what `app.turns.accept` and `app.turns.run` do.
+    It does with its `Admission` what `app.turns.accept` and `app.turns.run` do.
     """
 
     def __init__(self, floor: Floor, name: str, tokens: int, *, yields: bool) -> None:
@@ -256,9 +258,9 @@ class Request:
         self.tokens = tokens
         self.yields = yields
         self.where = "admitted"
-        self.claim: Claim | None = None
+        self.reservation: MemoryReservation | None = None
         self._floor = floor
-        self.entry: Entry = floor.do(lambda: floor.models.admit(name, yields=yields))
+        self.admission: Admission = floor.do(lambda: floor.models.admit(name, yields=yields))
         self._may = {step: floor.loop.create_future() for step in ("lease", "sit", "leave")}
         self._task = floor.begin(self._run())
 
@@ -266,29 +268,29 @@ class Request:
         try:
             await self._may["lease"]
             self.where = "loading"
-            await self.entry.take_lease()
+            await self.admission.take_lease()
             self.where = "leased"
             await self._may["sit"]
             self.where = "queued"
-            async with self._floor.models.seat(self.entry, self.tokens) as self.claim:
+            async with self._floor.models.acquire(self.admission, self.tokens) as self.reservation:
                 self.where = "running"
                 await self._may["leave"]
             self.where = "done"
         except ResponsesError as refusal:
             self.where = refusal.code
         finally:
-            self.entry.release()
+            self.admission.release()
 
     def take_lease(self) -> None:
         """Ask for the model."""
         self._go_on("lease")
 
     def sit(self) -> None:
-        """Ask for a seat, once it has the model."""
+        """Ask for a slot, once it has the model."""
         self._go_on("sit")
 
-    def leave(self) -> None:
-        """Come to its end, once it has a seat."""
+    def release(self) -> None:
+        """Come to its end, once it has a slot."""
         self._go_on("leave")
 
     def _go_on(self, step: str) -> None:

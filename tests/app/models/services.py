@@ -25,7 +25,7 @@ from turnlog.domain.request import TurnRequest
 Groups = list[list[Recorded]]
 """The events of a chain, response by response."""
 
-NOTHING = LaneCounts(active=0, queued=0, permits=0)
+NOTHING = LaneCounts(active=0, queued=0, reservations=0)
 
 Result = TypeVar("Result")
 
@@ -44,6 +44,7 @@ class HeldSource:
         self._source = source
         self._may_go_on = Event()
         self.weight_bytes = source.weight_bytes
+        self.defaults = source.defaults
         self.loads = 0
 
     def load(self) -> InferenceEngine:
@@ -69,10 +70,10 @@ class HeldReader:
         """All other look-ups, as they are."""
         return getattr(self._reader, name)
 
-    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[Groups]:
+    def chain(self, response_id: str, **asked: Any) -> Future[Groups]:
         """Hold the look-up back."""
         answer: Future[Groups] = Future()
-        self._held.append((partial(self._reader.chain, response_id, limit=limit, now_s=now_s), answer))
+        self._held.append((partial(self._reader.chain, response_id, **asked), answer))
         self._news.set()
         return answer
 
@@ -148,7 +149,7 @@ async def begun(*work: Coroutine[Any, Any, Result]) -> "list[asyncio.Task[Result
 
 
 def counts(service: Service, name: str) -> LaneCounts:
-    """What the budget of a loaded model is spent on."""
+    """What the budget of a loaded model is stats on."""
     binding = service.models.registry.find(name)
     assert binding
     return binding.lane.counts

@@ -1,4 +1,4 @@
-"""Admission of requests for a model that is not loaded yet, and what becomes of it when it is."""
+"""Beginning of requests for a model that is not loaded yet, and what becomes of it when it is."""
 
 import pytest
 
@@ -19,8 +19,8 @@ def test_one_more_than_may_wait_is_admitted_while_the_model_is_loaded() -> None:
     assert cold.count("alpha") == 3
     assert (refusal.value.code, refusal.value.message) == (
         "queue_full",
-        "Model queue full: 3 requests wait for the model to be loaded, with a limit of 2 waiting. "
-        "Retry after 1s.",
+        "Model queue full: 3 requests are waiting for the model to load, with a limit of 2 waiting. "
+        "Retry after 15s.",
     )
 
 
@@ -54,12 +54,12 @@ def test_who_waits_becomes_a_permit_before_anyone_who_comes_later() -> None:
 
     cold.publish("alpha", lane)
 
-    assert lane.counts == LaneCounts(active=0, queued=0, permits=2)
+    assert lane.counts == LaneCounts(active=0, queued=0, reservations=2)
     with pytest.raises(QueueFullError):
-        lane.permit()
-    permits = [admission.transfer(lane) for admission in admissions]
-    assert [permit.lane for permit in permits] == [lane, lane]
-    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, permits=2))
+        lane.reservation()
+    reservations = [admission.transfer(lane) for admission in admissions]
+    assert [reservation.lane for reservation in reservations] == [lane, lane]
+    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, reservations=2))
 
 
 def test_one_that_did_not_fit_stays_refused_when_there_is_room_later() -> None:
@@ -75,7 +75,7 @@ def test_one_that_did_not_fit_stays_refused_when_there_is_room_later() -> None:
     third.release()
 
     assert "0 running or queued and 2 admitted" in refusal.value.message
-    assert (cold.count("alpha"), lane.counts) == (1, LaneCounts(active=0, queued=0, permits=1))
+    assert (cold.count("alpha"), lane.counts) == (1, LaneCounts(active=0, queued=0, reservations=1))
 
 
 def test_being_told_of_the_same_lane_again_changes_nothing() -> None:
@@ -84,11 +84,11 @@ def test_being_told_of_the_same_lane_again_changes_nothing() -> None:
     admission = cold.admit("alpha")
     cold.publish("alpha", lane)
 
-    lane.place(lane.yielding_permit(), lambda: pytest.fail("the unit was given back"))
+    lane.slot(lane.yielding_reservation(), lambda: pytest.fail("the unit was given back"))
     cold.publish("alpha", lane)
 
     assert admission.transfer(lane).lane is lane
-    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, permits=1))
+    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, reservations=1))
 
 
 def test_a_name_that_comes_to_mean_another_model_takes_its_admissions_along() -> None:
@@ -114,7 +114,7 @@ def test_other_names_are_not_concerned_by_a_model_that_is_there() -> None:
 
     cold.publish("alpha", lane)
 
-    assert (cold.count("beta"), lane.counts) == (1, LaneCounts(active=0, queued=0, permits=1))
+    assert (cold.count("beta"), lane.counts) == (1, LaneCounts(active=0, queued=0, reservations=1))
 
 
 def test_one_that_is_given_back_is_gone_with_its_permit() -> None:
@@ -124,21 +124,21 @@ def test_one_that_is_given_back_is_gone_with_its_permit() -> None:
 
     early.release()
     cold.publish("alpha", lane)
-    assert (cold.count("alpha"), lane.counts) == (1, LaneCounts(active=0, queued=0, permits=1))
+    assert (cold.count("alpha"), lane.counts) == (1, LaneCounts(active=0, queued=0, reservations=1))
     late.release()
     late.release()
 
-    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, permits=0))
+    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, reservations=0))
 
 
 def test_giving_back_what_was_transferred_leaves_the_permit_alone() -> None:
-    """R-034, R-035, R-042: from then on the permit is the request's."""
+    """R-034, R-035, R-042: from then on the reservation is the request's."""
     cold, lane = ColdAdmissions(max_waiting=1), Lane(capacity=1, max_waiting=1)
     admission = cold.admit("alpha")
 
-    permit = admission.transfer(lane)
+    reservation = admission.transfer(lane)
     admission.release()
-    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, permits=1))
+    assert (cold.count("alpha"), lane.counts) == (0, LaneCounts(active=0, queued=0, reservations=1))
 
-    permit.release()
-    assert lane.counts == LaneCounts(active=0, queued=0, permits=0)
+    reservation.release()
+    assert lane.counts == LaneCounts(active=0, queued=0, reservations=0)

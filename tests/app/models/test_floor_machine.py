@@ -61,7 +61,7 @@ class FloorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.accounts.alive("running"))
     @rule(chance=chances)
     def a_turn_ends(self, chance: int) -> None:
-        self.one_of(chance, "running").leave()
+        self.one_of(chance, "running").release()
 
     @precondition(lambda self: self.accounts.alive())
     @rule(chance=chances)
@@ -77,7 +77,7 @@ class FloorMachine(RuleBasedStateMachine):
             if self.floor.threads and other % 2:
                 self.floor.threads.go_on()
             elif running := self.accounts.alive("running"):
-                running[other % len(running)].leave()
+                running[other % len(running)].release()
             for _ in range(ticks):
                 self.floor.tick()
             left.cut_short()
@@ -137,28 +137,28 @@ class FloorMachine(RuleBasedStateMachine):
 
     @rule(count_bytes=st.sampled_from([5, 20]))
     def something_is_kept_warm(self, count_bytes: int) -> None:
-        if claim := self.floor.models.memory.take("warm", count_bytes):
-            self.accounts.warm.append(claim)
+        if reservation := self.floor.models.memory.take("warm", count_bytes):
+            self.accounts.warm.append(reservation)
 
     # ── writes ──
 
     @precondition(lambda self: self.accounts.alive("running"))
     @rule(chance=chances)
     def a_turn_begins_its_last_write(self, chance: int) -> None:
-        lease = self.one_of(chance, "running").entry.lease
+        lease = self.one_of(chance, "running").admission.lease
         assert isinstance(lease.engine, PuppetEngine)
         self.accounts.writes.append(Write(lease.engine, lease.instance_id))
-        self.floor.models.registry.retain(lease.instance_id)
+        self.floor.models.registry.pin(lease.instance_id)
 
-    @precondition(lambda self: any(write.retained for write in self.accounts.writes))
+    @precondition(lambda self: any(write.pinned for write in self.accounts.writes))
     @rule(chance=chances)
     def a_write_passes_its_hard_limit(self, chance: int) -> None:
-        retained = [write for write in self.accounts.writes if write.retained]
-        write = retained[chance % len(retained)]
+        pinned = [write for write in self.accounts.writes if write.pinned]
+        write = pinned[chance % len(pinned)]
         write.retired = self.floor.models.registry.retire(write.instance_id)
-        write.retained = False
+        write.pinned = False
         assert write.retired
-        self.floor.do(lambda: self.floor.models.registry.release(write.instance_id))
+        self.floor.do(lambda: self.floor.models.registry.unpin(write.instance_id))
 
     @precondition(lambda self: self.accounts.writes)
     @rule(chance=chances)
@@ -166,8 +166,8 @@ class FloorMachine(RuleBasedStateMachine):
         write = self.accounts.writes.pop(chance % len(self.accounts.writes))
         if write.retired:
             self.floor.models.registry.unretire(write.instance_id)
-        if write.retained:
-            self.floor.do(lambda: self.floor.models.registry.release(write.instance_id))
+        if write.pinned:
+            self.floor.do(lambda: self.floor.models.registry.unpin(write.instance_id))
 
     # ── what must hold ──
 
@@ -186,8 +186,8 @@ class FloorMachine(RuleBasedStateMachine):
                 self.floor.begin(self.floor.models.unload(name)).result()
             while self.accounts.writes:
                 self.a_write_settles(0)
-            for claim in self.accounts.warm:
-                claim.leave()
+            for reservation in self.accounts.warm:
+                reservation.release()
             self.accounts.check_all_is_given_back()
         finally:
             self.floor.close()
@@ -201,7 +201,7 @@ class FloorMachine(RuleBasedStateMachine):
             for request in self.accounts.alive():
                 request.take_lease()
                 request.sit()
-                request.leave()
+                request.release()
             self.accounts.check()
             self.floor.run(WAIT_S)
 

@@ -216,7 +216,7 @@ def test_a_drain_that_fails_is_logged_and_changes_nothing(
     idle.passes(100)
 
     assert idle.drained_s == [30.0, 130.0]
-    assert caplog.messages == ["[responses] the engine's free memory could not be given back"]
+    assert caplog.messages == ["[responses] could not release the engine's free memory"]
 
 
 def test_closing_cancels_the_drain_that_was_to_come(idle: Given) -> None:

@@ -8,21 +8,21 @@ from turnlog.app.settings import Settings, SettingsError, load_settings, most_wa
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        (None, 16),
+        (None, 512),
         ("1", 1),
         ("+7", 7),
         ("64", 64),
-        ("", 16),
-        ("0", 16),
-        ("-1", 16),
-        ("2.5", 16),
-        ("unbounded", 16),
+        ("", 512),
+        ("0", 512),
+        ("-1", 512),
+        ("2.5", 512),
+        ("unbounded", 512),
     ],
 )
 def test_the_variable_is_a_positive_integer_or_ignored(
     text: str | None, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-040."""
+    """R-040, D-38."""
     monkeypatch.delenv("MLX_MAX_QUEUE_DEPTH_PER_MODEL", raising=False)
     if text is not None:
         monkeypatch.setenv("MLX_MAX_QUEUE_DEPTH_PER_MODEL", text)

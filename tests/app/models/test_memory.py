@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnlog.app.models.memory import Claim, Memory
+from turnlog.app.models.memory import Memory, MemoryReservation
 
 
 class Granted:
@@ -12,7 +12,7 @@ class Granted:
         self._memory = memory
         self.names: list[str] = []
 
-    def ask(self, name: str, count_bytes: int) -> Claim:
+    def ask(self, name: str, count_bytes: int) -> MemoryReservation:
         """Ask for the memory of a turn."""
         return self._memory.ask("running", count_bytes, lambda: self.names.append(name))
 
@@ -21,16 +21,16 @@ class Warm:
     """Something that can be given up: so many bytes of warm caches."""
 
     def __init__(self, memory: Memory, count_bytes: int) -> None:
-        claim = memory.take("warm", count_bytes)
-        assert claim
-        self._claim = claim
+        reservation = memory.take("warm", count_bytes)
+        assert reservation
+        self._reservation = reservation
         self.asked: list[int] = []
 
     def reclaim(self, missing_bytes: int) -> int:
         """Give up as much as is missing, or all of it."""
         self.asked.append(missing_bytes)
-        given_up = min(missing_bytes, self._claim.count_bytes)
-        self._claim.resize(self._claim.count_bytes - given_up)
+        given_up = min(missing_bytes, self._reservation.count_bytes)
+        self._reservation.resize(self._reservation.count_bytes - given_up)
         return missing_bytes - given_up
 
 
@@ -45,10 +45,10 @@ def test_what_fits_is_granted_at_once_and_counted_by_its_use() -> None:
 
     assert (told.names, refused) == (["turn"], None)
     assert (dict(memory.used), memory.free_bytes) == ({"weights": 60, "running": 30, "warm": 10}, 0)
-    for claim in (weights, running, warm):
-        assert claim
-        claim.leave()
-        claim.leave()
+    for reservation in (weights, running, warm):
+        assert reservation
+        reservation.release()
+        reservation.release()
     assert (dict(memory.used), memory.free_bytes) == ({"weights": 0, "running": 0, "warm": 0}, 100)
 
 
@@ -86,7 +86,7 @@ def test_a_big_claim_is_not_passed_by_small_ones_while_turns_hold_what_it_needs(
     told.ask("big", 80)
     told.ask("small", 10)
     assert (told.names, memory.take("warm", 1)) == (["running"], None)
-    running.leave()
+    running.release()
 
     assert told.names == ["running", "big", "small"]
     assert dict(memory.used) == {"running": 90}
@@ -102,7 +102,7 @@ def test_a_claim_that_waits_for_a_model_to_become_idle_is_passed() -> None:
 
     told.ask("small", 10)
     assert told.names == ["small"]
-    weights.leave()
+    weights.release()
 
     assert told.names == ["small", "big"]
     assert dict(memory.used) == {"weights": 0, "running": 90}
@@ -116,10 +116,10 @@ def test_one_that_gives_up_waiting_lets_those_behind_it_pass() -> None:
     big = told.ask("big", 80)
     told.ask("small", 10)
 
-    big.leave()
+    big.release()
     assert told.names == ["running", "small"]
-    running.leave()
-    big.leave()
+    running.release()
+    big.release()
 
     assert (told.names, dict(memory.used)) == (["running", "small"], {"running": 10})
 
@@ -155,7 +155,7 @@ def test_whether_the_end_of_the_running_turns_makes_room() -> None:
 
 
 def test_who_is_let_in_may_ask_and_give_back_at_once() -> None:
-    """Whoever is granted a claim acts on the budget in the middle of its own grant."""
+    """Whoever is granted a reservation acts on the budget in the middle of its own grant."""
     memory = Memory(100)
     told = Granted(memory)
     running = told.ask("running", 100)
@@ -165,7 +165,7 @@ def test_who_is_let_in_may_ask_and_give_back_at_once() -> None:
         told.ask("asked meanwhile", 50)
 
     memory.ask("running", 50, ask_more)
-    running.leave()
+    running.release()
 
     assert (told.names, dict(memory.used)) == (["running", "let in", "asked meanwhile"], {"running": 100})
 

@@ -5,7 +5,7 @@ import pytest
 from tests.app.models.conftest import NewFloor
 from tests.app.models.floor import FakeSource, Floor, Request
 from tests.domain.stories import NOON_MS
-from turnlog.app.models import ModelEntry
+from turnlog.app.models import ModelStatus
 from turnlog.app.models.lane import LaneCounts
 from turnlog.app.models.loading import LoadRecord
 from turnlog.domain.errors import EngineError, ModelNotFoundError, QueueFullError
@@ -45,9 +45,9 @@ def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) 
     floor = new_floor({"a": source}, max_waiting=2)
     floor.threads.held = True
     requests = [floor.request("a") for _ in range(3)]
-    with pytest.raises(QueueFullError, match="3 requests wait for the model to be loaded"):
+    with pytest.raises(QueueFullError, match="3 requests are waiting for the model to load"):
         floor.request("a")
-    assert (where(*requests), floor.models.entry("a").state) == (["loading"] * 3, "loading")
+    assert (where(*requests), floor.models.status("a").state) == (["loading"] * 3, "loading")
 
     floor.go_on()
 
@@ -55,10 +55,10 @@ def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) 
     with pytest.raises(QueueFullError):
         floor.request("a")
     for request in requests:
-        request.leave()
+        request.release()
     assert where(*requests) == ["done"] * 3
     assert floor.models.load_records == [LoadRecord("responses", "a", NOON_MS, NOON_MS, None)]
-    assert floor.models.entry("a") == ModelEntry(
+    assert floor.models.status("a") == ModelStatus(
         name="a",
         state="resident",
         registered_s=NOON_MS // 1000,
@@ -68,6 +68,8 @@ def test_one_load_is_for_all_who_ask_for_a_model_meanwhile(new_floor: NewFloor) 
         capacity=1,
         active_turns=0,
         queued_turns=0,
+        queue_limit=2,
+        loads=tuple(floor.models.load_records),
     )
 
 
@@ -83,7 +85,7 @@ def test_a_load_that_fails_fails_for_all_who_wait_and_the_next_request_tries_aga
     floor.run(3)
     floor.go_on()
     assert where(*failing) == ["engine_error"] * 2
-    assert (floor.models.memory.used.total(), floor.models.entry("a").queued_turns) == (0, 0)
+    assert (floor.models.memory.used.total(), floor.models.status("a").queued_turns) == (0, 0)
     source.error = None
     next_one = floor.request("a")
     floor.go_on()
@@ -103,7 +105,7 @@ def test_a_client_that_leaves_takes_the_load_from_nobody(new_floor: NewFloor) ->
     first, second = floor.request("a"), floor.request("a")
 
     first.cut_short()
-    assert floor.models.entry("a").queued_turns == 1
+    assert floor.models.status("a").queued_turns == 1
     floor.go_on()
 
     assert (where(first, second), source.loads) == (["cut short", "running"], 1)
@@ -196,7 +198,7 @@ def test_who_waits_for_an_alias_is_charged_to_the_models_one_lane(new_floor: New
     for name in ("a", "alias"):
         with pytest.raises(QueueFullError):
             floor.request(name)
-    assert floor.models.resident()[0].lane.counts == LaneCounts(active=1, queued=1, permits=0)
+    assert floor.models.resident()[0].lane.counts == LaneCounts(active=1, queued=1, reservations=0)
 
 
 def test_who_yields_waits_for_the_load_and_then_for_everyone_else(new_floor: NewFloor) -> None:
@@ -205,12 +207,12 @@ def test_who_yields_waits_for_the_load_and_then_for_everyone_else(new_floor: New
     floor.threads.held = True
     yielding = [floor.request("a", yields=True) for _ in range(2)]
     first = floor.request("a")
-    assert floor.models.entry("a").queued_turns == 1
+    assert floor.models.status("a").queued_turns == 1
 
     floor.go_on()
     yielding.append(floor.request("a", yields=True))
     assert where(*yielding, first) == ["queued", "queued", "queued", "running"]
-    first.leave()
+    first.release()
 
     assert where(*yielding, first) == ["running", "queued", "queued", "done"]
 
@@ -226,12 +228,12 @@ def test_an_unloaded_model_is_freed_and_loaded_again_by_the_next_request(new_flo
     floor.models.give_up_first(lambda _: 0, told.append)
     loaded(floor, "a")
 
-    entry = floor.begin(floor.models.unload("alias")).result()
+    admission = floor.begin(floor.models.unload("alias")).result()
 
-    assert (entry.state, floor.models.entry("a").state) == ("declared", "declared")
+    assert (admission.state, floor.models.status("a").state) == ("declared", "declared")
     assert (told, source.engine.closed, floor.models.memory.used.total()) == ([source.engine], 1, 0)
     again = floor.request("a")
-    assert (again.where, again.entry.lease.instance_id, source.loads) == ("running", 2, 2)
+    assert (again.where, again.admission.lease.instance_id, source.loads) == ("running", 2, 2)
     assert [engine.closed for engine in source.engines] == [1, 0]
 
 
@@ -244,7 +246,7 @@ def test_a_model_is_unloaded_when_its_turns_have_ended_and_not_before(new_floor:
 
     assert floor.begin(floor.models.unload("a")).result().state == "declared"
     assert (where(running, queued), source.engine.closed) == (["running", "queued"], 0)
-    running.leave()
+    running.release()
 
     assert where(running, queued) == ["done", "binding_changed"]
     assert (source.engine.closed, floor.models.memory.used.total()) == (1, 0)
@@ -260,12 +262,12 @@ def test_a_model_that_is_asked_for_while_it_is_being_unloaded_stays(new_floor: N
 
     late = floor.request("a")
     assert where(running, late) == ["running", "queued"]
-    running.leave()
+    running.release()
 
-    assert (where(running, late), late.entry.lease.instance_id) == (["done", "running"], 1)
+    assert (where(running, late), late.admission.lease.instance_id) == (["done", "running"], 1)
     assert (source.loads, source.engine.closed) == (1, 0)
-    late.leave()
-    assert (source.engine.closed, floor.models.entry("a").state) == (0, "resident")
+    late.release()
+    assert (source.engine.closed, floor.models.status("a").state) == (0, "resident")
 
 
 @pytest.mark.parametrize("leaves", ["at once", "while the engine is being closed"])
@@ -284,7 +286,7 @@ def test_an_operator_who_leaves_undoes_nothing(leaves: str, new_floor: NewFloor)
     floor.go_on()
 
     assert (floor.models.memory.used.total(), source.engine.closed) == (0, 1)
-    assert floor.models.entry("a").state == "declared"
+    assert floor.models.status("a").state == "declared"
 
 
 def test_a_model_that_is_still_being_read_when_the_server_ends_is_closed(new_floor: NewFloor) -> None:
@@ -315,11 +317,11 @@ def test_a_swap_leaves_no_moment_without_a_model(new_floor: NewFloor) -> None:
 
     swap = floor.begin(floor.models.swap("a", "b"))
     meanwhile = floor.request("a")
-    assert (swap.is_done, floor.models.entry("a").state) == (False, "resident")
+    assert (swap.is_done, floor.models.status("a").state) == (False, "resident")
     floor.go_on()
     after = floor.request("a")
     assert (swap.result().instance_id, swap.result().aliases) == (2, ("b",))
-    running.leave()
+    running.release()
 
     assert where(running, queued, meanwhile, after) == [
         "done",
@@ -327,7 +329,7 @@ def test_a_swap_leaves_no_moment_without_a_model(new_floor: NewFloor) -> None:
         "binding_changed",
         "running",
     ]
-    assert after.entry.lease.engine is new.engine
+    assert after.admission.lease.engine is new.engine
     floor.go_on()
     assert (old.engine.closed, new.engine.closed) == (1, 0)
 
@@ -347,7 +349,7 @@ def test_a_swap_to_what_cannot_be_loaded_changes_nothing(new_floor: NewFloor) ->
         ("b", "declared", None),
     ]
     turn = floor.request("a")
-    assert (turn.where, turn.entry.lease.engine, old.engine.closed) == ("running", old.engine, 0)
+    assert (turn.where, turn.admission.lease.engine, old.engine.closed) == ("running", old.engine, 0)
 
 
 def test_a_swap_keeps_a_model_that_has_another_name(new_floor: NewFloor) -> None:
@@ -378,7 +380,7 @@ def test_who_waits_for_a_model_whose_name_is_swapped_gets_the_new_one(new_floor:
     floor.threads.held = False
     floor.go_on()
 
-    assert (waiting.where, waiting.entry.lease.engine) == ("running", new.engine)
+    assert (waiting.where, waiting.admission.lease.engine) == ("running", new.engine)
     assert (old.engine.closed, new.engine.closed) == (1, 0)
     assert floor.models.memory.used["weights"] == 20
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.app.models.conftest import NewFloor
 from tests.app.models.floor import WAIT_S, FakeSource, Floor, Request
-from turnlog.app.models.memory import Claim
+from turnlog.app.models.memory import MemoryReservation
 
 
 def loaded(floor: Floor, *names: str) -> None:
@@ -20,7 +20,7 @@ def where(*requests: Request) -> list[str]:
 
 def states(floor: Floor) -> dict[str, str]:
     """What the operator sees."""
-    return {entry.name: entry.state for entry in floor.models.listed()}
+    return {admission.name: admission.state for admission in floor.models.listed()}
 
 
 def floor_of(
@@ -35,7 +35,7 @@ def test_warm_caches_are_given_up_first_then_the_model_that_was_unused_longest(n
     """docs/decisions/0009: and of the models only as many as it takes."""
     floor, sources = floor_of(new_floor, 100, a=30, b=30, c=20, d=50)
     loaded(floor, "a", "b", "c")
-    floor.request("a").leave()
+    floor.request("a").release()
     warm = floor.models.memory.take("warm", 15)
     assert warm
     asked: list[int] = []
@@ -76,7 +76,7 @@ def test_a_busy_model_is_not_given_up_and_the_request_is_refused_in_time(new_flo
         0,
     )
     assert floor.models.load_records[-1].error == (
-        "There was no memory for the model of 'b' within 60 s: it takes about 60 bytes and 40 are free. "
+        "No memory became free for the model 'b' within 60 s: it needs about 60 bytes, and 40 are free. "
         "Retry later."
     )
 
@@ -87,7 +87,7 @@ def test_a_load_goes_on_as_soon_as_the_model_in_its_way_is_idle(new_floor: NewFl
     turn, leased, loading = floor.request("a"), floor.admitted("a"), floor.request("b")
     leased.take_lease()
 
-    turn.leave()
+    turn.release()
     assert where(turn, leased, loading) == ["done", "leased", "loading"]
     leased.cut_short()
 
@@ -96,7 +96,7 @@ def test_a_load_goes_on_as_soon_as_the_model_in_its_way_is_idle(new_floor: NewFl
 
 
 def test_a_request_that_was_only_admitted_keeps_its_model_in_memory(new_floor: NewFloor) -> None:
-    """R-034: its permit is a use; when it is given back, the load goes on."""
+    """R-034: its reservation is a use; when it is given back, the load goes on."""
     floor, sources = floor_of(new_floor, 100, a=60, b=60)
     loaded(floor, "a")
     admitted, loading = floor.admitted("a"), floor.request("b")
@@ -126,10 +126,10 @@ def test_turns_do_not_wait_for_a_load_that_waits_for_their_model_to_be_idle(new_
     running, loading = floor.request("a", 10), floor.request("b")
 
     queued = floor.request("a", 10)
-    running.leave()
+    running.release()
 
     assert where(running, queued, loading) == ["done", "running", "loading"]
-    queued.leave()
+    queued.release()
     assert where(queued, loading) == ["done", "running"]
 
 
@@ -142,7 +142,7 @@ def test_new_turns_wait_for_a_load_that_the_running_ones_make_room_for(new_floor
     later = floor.request("a", 20)
     assert where(running, loading, later) == ["running", "loading", "queued"]
     assert floor.models.registry.bindings()[0].lane.counts.active == 2
-    running.leave()
+    running.release()
 
     assert where(running, loading, later) == ["done", "running", "running"]
     assert dict(floor.models.memory.used) == {"weights": 50, "running": 20}
@@ -161,7 +161,7 @@ def test_a_load_that_gives_up_lets_the_turns_go_on_that_it_held_up(new_floor: Ne
 
 
 def test_a_turn_waits_for_memory_and_is_refused_in_time(new_floor: NewFloor) -> None:
-    """docs/decisions/0009: in its seat; whoever comes behind it goes on then."""
+    """docs/decisions/0009: in its slot; whoever comes behind it goes on then."""
     floor = new_floor({"a": FakeSource("a", weight_bytes=10, concurrency=3)}, budget_bytes=100)
     first = floor.request("a", 60)
     refused = floor.request("a", 40)
@@ -178,15 +178,15 @@ def test_a_turn_waits_for_memory_and_is_refused_in_time(new_floor: NewFloor) -> 
 def test_a_turn_that_has_left_its_memory_to_the_warm_caches_gives_back_nothing_twice(
     new_floor: NewFloor,
 ) -> None:
-    """What a turn has read is counted by the pool from its end on, so its own claim is corrected to 0."""
+    """From the end of a turn the pool counts its cache, so the turn's own reservation becomes 0."""
     floor = new_floor({"a": FakeSource("a")}, budget_bytes=100)
     turn = floor.request("a", 60)
-    claim = turn.claim
-    assert isinstance(claim, Claim)
+    reservation = turn.reservation
+    assert isinstance(reservation, MemoryReservation)
 
-    claim.resize(0)
+    reservation.resize(0)
     floor.models.memory.take("warm", 60)
-    turn.leave()
+    turn.release()
 
     assert dict(floor.models.memory.used) == {"weights": 0, "running": 0, "warm": 60}
 

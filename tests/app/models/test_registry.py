@@ -31,9 +31,9 @@ def gone(registry: Registry, name: str) -> None:
 
 def wedged(registry: Registry, instance_id: int) -> None:
     """A write with the id has passed its hard limit; in the order of R-075."""
-    registry.retain(instance_id)
+    registry.pin(instance_id)
     assert registry.retire(instance_id)
-    registry.release(instance_id)
+    registry.unpin(instance_id)
 
 
 # ── names and objects ──
@@ -194,7 +194,7 @@ def test_a_model_that_was_used_later_is_given_up_later(registry: Registry) -> No
     assert sorted(bindings, key=lambda name: bindings[name].last_use) == ["d", "b", "a", "c"]
 
 
-# ── the retains of writes ──
+# ── the pins of writes ──
 
 
 def test_a_write_under_way_keeps_the_id_after_the_lease(registry: Registry) -> None:
@@ -202,27 +202,27 @@ def test_a_write_under_way_keeps_the_id_after_the_lease(registry: Registry) -> N
     engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lease = registry.lease("a")
-    registry.retain(lease.instance_id)
+    registry.pin(lease.instance_id)
     lease.release()
     gone(registry, "a")
 
     after = bound(registry, "a", engine)
-    registry.release(after.instance_id)
+    registry.unpin(after.instance_id)
 
-    assert (after, after.instance_id, after.retains) == (before, 1, 0)
+    assert (after, after.instance_id, after.pins) == (before, 1, 0)
     gone(registry, "a")
     assert bound(registry, "a", engine).instance_id == 2
 
 
 def test_a_write_that_settles_while_a_turn_runs_does_not_take_the_lane_away(registry: Registry) -> None:
-    """R-065, R-069: leases and retains are counted apart."""
+    """R-065, R-069: leases and pins are counted apart."""
     engine = PuppetEngine("alpha")
     before = bound(registry, "a", engine)
     lease = registry.lease("a")
-    registry.retain(1)
+    registry.pin(1)
     gone(registry, "a")
 
-    registry.release(1)
+    registry.unpin(1)
     after = bound(registry, "a", engine)
     lease.release()
 
@@ -232,19 +232,19 @@ def test_a_write_that_settles_while_a_turn_runs_does_not_take_the_lane_away(regi
 def test_counts_never_go_below_zero_and_what_is_gone_is_ignored(registry: Registry) -> None:
     """R-071, R-076."""
     binding = bound(registry, "a", PuppetEngine("alpha"))
-    registry.release(1)
-    registry.release(1)
-    registry.retain(1)
-    assert (binding.retains, binding.leases) == (1, 0)
-    registry.release(1)
+    registry.unpin(1)
+    registry.unpin(1)
+    registry.pin(1)
+    assert (binding.pins, binding.leases) == (1, 0)
+    registry.unpin(1)
     gone(registry, "a")
 
-    for late in (registry.retain, registry.release, registry.unretire):
+    for late in (registry.pin, registry.unpin, registry.unretire):
         late(1)
         late(99)
 
     assert (registry.retire(1), registry.retire(99)) == (False, False)
-    assert (binding.retains, registry.bindings()) == (0, [])
+    assert (binding.pins, registry.bindings()) == (0, [])
 
 
 # ── tombstones ──
@@ -300,14 +300,14 @@ def test_thousands_of_wedged_writes_are_one_entry(registry: Registry) -> None:
     for _ in range(5_000):
         wedged(registry, 1)
 
-    assert len(registry._tombstones) == 1
+    assert len(registry._retired_ids) == 1
     for _ in range(5_000):
         registry.unretire(1)
-    assert len(registry._tombstones) == 0
+    assert len(registry._retired_ids) == 0
 
 
 def test_a_wedged_write_keeps_no_model_in_memory(registry: Registry) -> None:
-    """R-073: the entry goes with the object."""
+    """R-073: the admission goes with the object."""
     engine = PuppetEngine("alpha")
     bound(registry, "a", engine)
     wedged(registry, 1)
@@ -317,5 +317,5 @@ def test_a_wedged_write_keeps_no_model_in_memory(registry: Registry) -> None:
     del engine
     gc.collect()
 
-    assert (left(), len(registry._tombstones)) == (None, 0)
+    assert (left(), len(registry._retired_ids)) == (None, 0)
     registry.unretire(1)

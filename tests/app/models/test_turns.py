@@ -63,7 +63,7 @@ async def hanging(service: Service, model: str) -> LiveTurn:
 async def queued_behind(service: Service, model: str, previous: str | None = None) -> LiveTurn:
     """A turn that waits in the lane."""
     turn = await service.turns.begin(asked(model, previous_response_id=previous))
-    await asyncio.sleep(0)  # its task asks for its place
+    await asyncio.sleep(0)  # its task asks for its slot
     return turn
 
 
@@ -119,7 +119,7 @@ async def test_a_cold_model_is_loaded_once_for_all_and_one_too_many_is_refused(t
 
         assert [api_status(turn.response) for turn in turns] == ["completed"] * 3
         assert (source_of(service, "alpha").loads, held_by_requests(service, "alpha")) == (1, (NOTHING, 0))
-        assert service.models.entry("alpha").queued_turns == 0
+        assert service.models.status("alpha").queued_turns == 0
 
 
 async def test_a_model_that_cannot_be_loaded_refuses_and_keeps_nothing(tmp_path: Path) -> None:
@@ -130,8 +130,12 @@ async def test_a_model_that_cannot_be_loaded_refuses_and_keeps_nothing(tmp_path:
             with pytest.raises(EngineError, match="no such file"):
                 await service.turns.begin(asked("alpha"))
 
-        entry = service.models.entry("alpha")
-        assert (entry.state, entry.queued_turns, service.models.memory.used.total()) == ("declared", 0, 0)
+        admission = service.models.status("alpha")
+        assert (admission.state, admission.queued_turns, service.models.memory.used.total()) == (
+            "declared",
+            0,
+            0,
+        )
         assert [record.error for record in service.models.load_records] == ["no such file"] * 2
         assert await recorded(service) == []
 
@@ -143,7 +147,7 @@ async def test_a_continuation_counts_while_it_is_looked_up_and_a_miss_gives_all_
         reader = hold_look_ups(service)
         (stuck,) = await begun(service.turns.begin(asked("alpha", previous_response_id="resp_0")))
         await reader.until_asked()
-        assert counts(service, "alpha") == LaneCounts(active=1, queued=0, permits=1)
+        assert counts(service, "alpha") == LaneCounts(active=1, queued=0, reservations=1)
 
         with pytest.raises(QueueFullError):
             await service.turns.begin(asked("alpha"))
@@ -151,7 +155,7 @@ async def test_a_continuation_counts_while_it_is_looked_up_and_a_miss_gives_all_
         with pytest.raises(PreviousResponseNotFoundError):
             await stuck
 
-        assert counts(service, "alpha") == LaneCounts(active=1, queued=0, permits=0)
+        assert counts(service, "alpha") == LaneCounts(active=1, queued=0, reservations=0)
         running.abort("cancelled")
         await running.settled.wait()
         assert held_by_requests(service, "alpha") == (NOTHING, 0)
@@ -223,7 +227,7 @@ async def test_a_swap_during_the_look_up_of_a_chain_refuses_the_continuation(tmp
         request = asked("alpha", previous_response_id=first.response.id)
         (stuck,) = await begun(service.turns.begin(request))
         await reader.until_asked()
-        assert old.lane.counts == LaneCounts(active=0, queued=0, permits=1)
+        assert old.lane.counts == LaneCounts(active=0, queued=0, reservations=1)
 
         await service.models.swap("alpha", "beta")
         reader.go_on()
@@ -329,7 +333,7 @@ async def test_a_model_that_was_unloaded_and_loaded_again_is_the_same_model(tmp_
     async with serving(tmp_path, {"alpha": ALPHA}) as service:
         first = await done(service, "alpha")
         await service.models.unload("alpha")
-        assert service.models.entry("alpha").state == "declared"
+        assert service.models.status("alpha").state == "declared"
 
         second = await done(service, "alpha", first.response.id)
 
@@ -343,7 +347,7 @@ async def test_a_turn_on_a_model_that_is_unloaded_meanwhile_ends_on_it(tmp_path:
         running = await hanging(service, "alpha")
         await service.models.unload("alpha")
         late = await queued_behind(service, "alpha")
-        assert counts(service, "alpha") == LaneCounts(active=1, queued=1, permits=0)
+        assert counts(service, "alpha") == LaneCounts(active=1, queued=1, reservations=0)
 
         running.abort("cancelled")
         await late.settled.wait()
@@ -368,12 +372,12 @@ async def test_a_turn_holds_its_model_no_longer_than_it_runs(tmp_path: Path) -> 
 
         binding = service.models.registry.find("alpha")
         assert binding
-        assert (held_by_requests(service, "alpha"), binding.retains) == ((NOTHING, 0), 2)
+        assert (held_by_requests(service, "alpha"), binding.pins) == ((NOTHING, 0), 2)
         assert (first.settled.is_set(), second.settled.is_set()) == (False, False)
         held.land()
         for turn in (first, second):
             await turn.settled.wait()
-        assert binding.retains == 0
+        assert binding.pins == 0
 
 
 async def test_a_model_that_came_back_before_the_write_landed_is_still_the_chains(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ class Load:
         return self._oldest_s
 
 
-async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bool = False) -> list[str]:
+async def problems(
+    folder: Path, load: Load, *, silent: bool = False, unlink: bool = False, stopping: bool = False
+) -> list[str]:
     """What a server says that has such an engine, journal and file."""
     engine = PuppetEngine()
     engine.alive = not silent
@@ -39,7 +41,7 @@ async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bo
         (folder / "log.db").unlink()
     try:
         models = resident({"scripted": engine}, SystemClock())
-        return await Health(models, reader, load).problems()
+        return await Health(models, reader, load, lambda: stopping).problems()
     finally:
         reader.close()
         journal.close()
@@ -47,6 +49,11 @@ async def problems(folder: Path, load: Load, *, silent: bool = False, unlink: bo
 
 async def test_a_server_whose_parts_answer_is_ready(tmp_path: Path) -> None:
     assert await problems(tmp_path, Load()) == []
+
+
+async def test_a_server_that_stops_is_not_ready(tmp_path: Path) -> None:
+    """R-393: so that a load balancer sends it nothing new."""
+    assert await problems(tmp_path, Load(), stopping=True) == ["the server is stopping"]
 
 
 async def test_an_engine_that_does_not_answer_is_named(
@@ -70,7 +77,7 @@ async def test_a_queue_that_is_stuck_or_full_is_told(tmp_path: Path) -> None:
 
     assert found == [
         "the store has not taken a write for 42 s",
-        "the store is behind with its writes, so no new turns are taken",
+        "the store is overloaded and rejects new turns",
     ]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from structlog.contextvars import clear_contextvars
 
-from turnlog.app.operations.logs import LogFormat, log_loop_failure, set_up_logs, turn_context
+from turnlog.app.operations.logs import FewAMinute, LogFormat, log_loop_failure, set_up_logs, turn_context
+from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import ChainReadError, EngineError, InvalidRequestError, StorageError
 
 CANARY = "canary-7f3a"
@@ -204,3 +205,24 @@ def test_the_level_is_that_of_turnlogs_own_lines(level: str, told: list[str]) ->
     log.error("d")
 
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == told
+
+
+def test_strangers_write_so_many_lines_a_minute_and_the_rest_is_counted() -> None:
+    """Garbage costs a sender nothing, so a line each would fill the disk."""
+    stream = logging_to_text("json")
+    now_s = 0.0
+    budget = Budget("lines", 2)
+    strangers = logging.Logger("turnlog.strangers", logging.INFO)
+    strangers.parent = log
+    strangers.addFilter(FewAMinute(budget, lambda: now_s))
+
+    for number in range(5):
+        strangers.info("line %d", number)
+    in_use = budget.in_use()
+    now_s = 60.0
+    strangers.info("line 5")
+
+    told = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    left_out = "[http] 3 more lines about requests without a key are left out"
+    assert told == ["line 0", "line 1", left_out, "line 5"]
+    assert (in_use, budget.reached, budget.in_use()) == (2, 3, 1)

@@ -12,10 +12,10 @@ from tests.domain.stories import COMMITTED, CREATED, FAILED, STARTED
 from tests.fakes.clock import VirtualLoop
 from tests.fakes.journal import Calls, NotingJournal
 from turnlog.app.models.memory import Memory
-from turnlog.app.models.service import ModelEntry, State
+from turnlog.app.models.service import ModelStatus, State
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.operations.measured_journal import MeasuredJournal
-from turnlog.app.operations.metrics import Metrics, Sources, WarmSize
+from turnlog.app.operations.metrics import Metrics, PoolSize, Sources
 from turnlog.app.turns.pending import Sizes
 from turnlog.domain.errors import StorageRefusedError
 from turnlog.domain.events import FailureReason, Recorded, ResponseEvent
@@ -46,9 +46,9 @@ class Behind:
         return 1.5
 
 
-def entry(name: str, state: State, *, active: int = 0, queued: int = 0) -> ModelEntry:
+def entry(name: str, state: State, *, active: int = 0, queued: int = 0) -> ModelStatus:
     """A model as it is listed."""
-    return ModelEntry(
+    return ModelStatus(
         name=name,
         state=state,
         registered_s=0,
@@ -61,7 +61,7 @@ def entry(name: str, state: State, *, active: int = 0, queued: int = 0) -> Model
     )
 
 
-def make_metrics(*models: ModelEntry, memory: Memory | None = None) -> Metrics:
+def make_metrics(*models: ModelStatus, memory: Memory | None = None) -> Metrics:
     """Metrics of a service with these models."""
     return Metrics(
         Sources(
@@ -69,7 +69,7 @@ def make_metrics(*models: ModelEntry, memory: Memory | None = None) -> Metrics:
             pending=lambda: Sizes(writes=2, markers=1, expiries=3),
             load=Behind(),
             memory=memory or Memory(None),
-            warm=lambda: WarmSize(entries=3, size_bytes=600),
+            warm=lambda: PoolSize(entries=3, size_bytes=600),
         )
     )
 

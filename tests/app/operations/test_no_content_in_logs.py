@@ -82,7 +82,7 @@ HEADERS: tuple[dict[str, str], ...] = (
     {"origin": f"http://{CANARY}.example"},
     {"authorization": f"Bearer {CANARY}"},
     {"x-api-key": CANARY},
-    {"x-request-id": CANARY, "idempotency-key": CANARY, "x-stainless-retry-count": CANARY, "cookie": CANARY},
+    {"idempotency-key": CANARY, "x-stainless-retry-count": CANARY, "cookie": CANARY},
 )
 
 BODIES = (f'{{"{CANARY}', f'["{CANARY}"]', f'"{CANARY}"', f'{{"input": "{CANARY}\\ud800"}}')

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tests.fakes.clock import StoppedClock
 from tests.fakes.engine import CountedEngine
 from turnlog.app.models.memory import Memory
-from turnlog.app.prefix_cache import Scope, Session, Sessions, WarmPool
+from turnlog.app.prefix_cache import CacheLookup, CachePool, PrefixCache, Scope
 from turnlog.app.prefix_cache.prints import KeyPrints
 from turnlog.domain.events import CacheClass
 from turnlog.domain.ports import Prompt
@@ -48,30 +48,30 @@ class Given:
         self.engine = engine
         self.clock = StoppedClock()
         self.memory = Memory(budget_bytes)
-        self.pool = WarmPool(self.memory, most_entries=most_entries, most_bytes=most_bytes)
+        self.pool = CachePool(self.memory, most_entries=most_entries, most_bytes=most_bytes)
         self._ttl_s = ttl_s
-        self.sessions = self.another_process()
+        self.prefix_cache = self.another_process()
 
-    def another_process(self, on_expiry: Callable[[], None] = lambda: None) -> Sessions:
+    def another_process(self, on_expiry: Callable[[], None] = lambda: None) -> PrefixCache:
         """What would look into this pool after a restart, if a pool could outlive one."""
-        return Sessions(self.pool, KeyPrints(), self.clock, ttl_s=self._ttl_s, on_expiry=on_expiry)
+        return PrefixCache(self.pool, KeyPrints(), self.clock, ttl_s=self._ttl_s, on_expiry=on_expiry)
 
     def scope(
         self, owner: str = "ann", salt: str | None = None, engine: CountedEngine | None = None
     ) -> Scope:
         """Whose caches are meant."""
-        return self.sessions.scope(owner, salt, engine or self.engine)
+        return self.prefix_cache.scope(owner, salt, engine or self.engine)
 
-    def session(
+    def lookup(
         self,
         scope: Scope | None = None,
         *,
         previous: str | None = None,
         key: str | None = None,
         instructions: str | None = None,
-    ) -> Session:
+    ) -> CacheLookup:
         """A turn that was accepted."""
-        return self.sessions.open(
+        return self.prefix_cache.open(
             scope or self.scope(), previous_response_id=previous, key=key, instructions=instructions
         )
 
@@ -85,10 +85,10 @@ class Given:
         instructions: str | None = None,
     ) -> Found:
         """What a turn with this prompt starts from."""
-        session = self.session(scope, previous=previous, key=key, instructions=instructions)
-        warm = self.sessions.warm_for(session, Prompt(prompt))
-        spared = 0 if warm is None else session.scope.engine.common_prefix(warm, Prompt(prompt))
-        return Found(session.cache_class, spared)
+        lookup = self.lookup(scope, previous=previous, key=key, instructions=instructions)
+        warm = self.prefix_cache.entry_for(lookup, Prompt(prompt))
+        spared = 0 if warm is None else lookup.scope.engine.common_prefix(warm, Prompt(prompt))
+        return Found(lookup.cache_class, spared)
 
     def ends(
         self,
@@ -101,15 +101,15 @@ class Given:
         instructions: str | None = None,
     ) -> None:
         """A turn is committed, and what it has read and written is kept."""
-        session = self.session(scope, previous=previous, key=key, instructions=instructions)
-        engine = session.scope.engine
+        lookup = self.lookup(scope, previous=previous, key=key, instructions=instructions)
+        engine = lookup.scope.engine
         assert isinstance(engine, CountedEngine)
-        self.sessions.adopt(session, response_id, engine.handle(read), ids=read, answers={})
+        self.prefix_cache.adopt(lookup, response_id, engine.handle(read), ids=read, answers={})
 
     def is_cancelled(self, prompt: TokenIds, read: int) -> None:
         """A turn is cancelled when it has read so much of its prompt."""
         handle = self.engine.handle(prompt[:read])
-        self.sessions.keep_prefill(self.session(), handle, Prompt(prompt))
+        self.prefix_cache.keep_prefill(self.lookup(), handle, Prompt(prompt))
 
     def accounts(self) -> None:
         """Nothing is lost: every handle is in the pool or dropped, and the memory knows of those in it."""

@@ -21,6 +21,7 @@ from turnlog.app.http.service import Service
 from turnlog.app.server import bootstrap
 from turnlog.app.settings import IN_MEMORY, Settings
 from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.owners import LOCAL_OWNER
 
 SCRIPT: Json = {
@@ -68,10 +69,11 @@ class CountedSource:
     def __init__(self, script: Json) -> None:
         self._script = parse_script(json.dumps(script))
         self.engines: list[CountedEngine] = []
+        self.defaults = ModelDefaults()
 
     @property
     def weight_bytes(self) -> int:
-        """What the script claims."""
+        """What the script reservations."""
         return self._script.weight_bytes
 
     def load(self) -> CountedEngine:

@@ -60,11 +60,11 @@ async def test_an_idle_server_drops_what_has_expired_by_itself(engine: CountedEn
         kept.append(len(engine.kept))
         told.set()
 
-    sessions = given.another_process(on_expiry)
+    prefix_cache = given.another_process(on_expiry)
     given.ends("resp_a", A)
     given.clock.ms += 1_000
 
-    sweep = asyncio.create_task(sessions.sweep())
+    sweep = asyncio.create_task(prefix_cache.sweep())
     await told.wait()
     sweep.cancel()
 

@@ -82,7 +82,7 @@ def test_a_key_of_another_process_is_another_key(given: Given) -> None:
     given.ends("resp_a", A[:50], key=KEY)
     assert given.finds(A, key=KEY) == Found("prefix_hit", 50)
 
-    given.sessions = given.another_process()
+    given.prefix_cache = given.another_process()
 
     assert given.finds(A, key=KEY) == NOTHING
 
@@ -325,9 +325,9 @@ def test_caches_make_way_for_turns_and_weights_as_far_as_it_takes(
     for number in range(3):
         given.ends(f"resp_{number}", ids(100, number * 1_000))
 
-    claim = given.memory.ask("running", tokens * TOKEN_BYTES, lambda: None)
+    reservation = given.memory.ask("running", tokens * TOKEN_BYTES, lambda: None)
 
-    assert claim.granted
+    assert reservation.granted
     classes = [given.finds(A, previous=f"resp_{number}").cache_class for number in range(3)]
     assert classes == ["cold_replay"] * gone + ["hit"] * (3 - gone)
     assert given.pool.shrink(10_000) == (3 - gone) * 100 * TOKEN_BYTES

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.app.prefix_cache.pools import TOKEN_BYTES, TTL_S, Given, ids
 from tests.fakes.engine import CountedEngine, UncutEngine
-from turnlog.app.models.memory import Claim
-from turnlog.app.prefix_cache import Scope, Session
+from turnlog.app.models.memory import MemoryReservation
+from turnlog.app.prefix_cache import CacheLookup, Scope
 from turnlog.app.prefix_cache.pool import LEAST_SHARED_TOKENS
 from turnlog.domain.ports import CacheHandle, Prompt
 from turnlog.domain.tokens import TokenIds
@@ -49,7 +49,7 @@ class WarmCaches(RuleBasedStateMachine):
         self.given.memory.reclaim_by(self._reclaim)
         self.made_for: dict[CacheHandle, Scope] = {}
         self.named: list[Named] = []
-        self.claims: list[Claim] = []
+        self.reservations: list[MemoryReservation] = []
 
     def _reclaim(self, missing_bytes: int) -> int:
         return missing_bytes - self.given.pool.shrink(missing_bytes)
@@ -91,10 +91,10 @@ class WarmCaches(RuleBasedStateMachine):
         """It is kept under a new id, if there is room."""
         scope = self._scope(owner, salt, which)
         read = read[: len(read) - cut]
-        session = self.given.session(scope, previous=previous, key=key, instructions=instructions)
+        lookup = self.given.lookup(scope, previous=previous, key=key, instructions=instructions)
         response_id = f"resp_{len(self.named)}"
         self.named.append(Named(scope, response_id, instructions))
-        self.given.sessions.adopt(session, response_id, self._handle(scope, read), ids=read, answers={})
+        self.given.prefix_cache.adopt(lookup, response_id, self._handle(scope, read), ids=read, answers={})
 
     @rule(owner=owners, salt=salts, which=st.integers(0, 1), prompt=conversations, cut=cuts)
     def a_turn_is_cancelled(
@@ -103,16 +103,16 @@ class WarmCaches(RuleBasedStateMachine):
         """What it read has no name."""
         scope = self._scope(owner, salt, which)
         handle = self._handle(scope, prompt[: len(prompt) - cut])
-        self.given.sessions.keep_prefill(self.given.session(scope), handle, Prompt(prompt))
+        self.given.prefix_cache.keep_prefill(self.given.lookup(scope), handle, Prompt(prompt))
 
     @rule(owner=owners, salt=salts, which=st.integers(0, 1), prompt=conversations, key=keys)
     def a_turn_looks_what_it_can_start_from(
         self, owner: str, salt: str | None, which: int, prompt: TokenIds, key: str | None
     ) -> None:
         """It gets the best of its own scope, whatever it asks for."""
-        session = self.given.session(self._scope(owner, salt, which), key=key)
+        lookup = self.given.lookup(self._scope(owner, salt, which), key=key)
 
-        assert self._spared(session, prompt) >= self._most_spared(session.scope, prompt)
+        assert self._spared(lookup, prompt) >= self._most_spared(lookup.scope, prompt)
 
     @precondition(lambda self: self.named)
     @rule(choice=st.data(), owner=owners, instructions=instructed)
@@ -120,9 +120,9 @@ class WarmCaches(RuleBasedStateMachine):
         """It is a hit only for whom it was made, with the instructions it had."""
         made_for, response_id, _ = choice.draw(st.sampled_from(self.named))
         scope = made_for._replace(owner=owner)
-        session = self.given.session(scope, previous=response_id, instructions=instructions)
+        lookup = self.given.lookup(scope, previous=response_id, instructions=instructions)
 
-        if session.cache_class == "hit":
+        if lookup.cache_class == "hit":
             assert Named(scope, response_id, instructions) in self.named
 
     # ── what else happens ──
@@ -143,17 +143,17 @@ class WarmCaches(RuleBasedStateMachine):
         """What has expired is dropped."""
         self.given.pool.expire(self.given.clock.now_ms())
 
-    @precondition(lambda self: len(self.claims) < 3)
+    @precondition(lambda self: len(self.reservations) < 3)
     @rule(tokens=st.integers(1, 500))
     def somebody_asks_for_memory(self, tokens: int) -> None:
         """And waits if it is not there."""
-        self.claims.append(self.given.memory.ask("running", tokens * TOKEN_BYTES, lambda: None))
+        self.reservations.append(self.given.memory.ask("running", tokens * TOKEN_BYTES, lambda: None))
 
-    @precondition(lambda self: self.claims)
+    @precondition(lambda self: self.reservations)
     @rule()
     def somebody_gives_memory_back(self) -> None:
-        """The oldest claim ends."""
-        self.claims.pop(0).leave()
+        """The oldest reservation ends."""
+        self.reservations.pop(0).release()
 
     # ── what always holds ──
 
@@ -178,12 +178,12 @@ class WarmCaches(RuleBasedStateMachine):
 
     # ── what was found, and what there was ──
 
-    def _spared(self, session: Session, prompt: TokenIds) -> int:
-        warm = self.given.sessions.warm_for(session, Prompt(prompt))
+    def _spared(self, lookup: CacheLookup, prompt: TokenIds) -> int:
+        warm = self.given.prefix_cache.entry_for(lookup, Prompt(prompt))
         if warm is None:
             return 0
-        assert self.made_for[warm] == session.scope
-        return session.scope.engine.common_prefix(warm, Prompt(prompt))
+        assert self.made_for[warm] == lookup.scope
+        return lookup.scope.engine.common_prefix(warm, Prompt(prompt))
 
     def _most_spared(self, scope: Scope, prompt: TokenIds) -> int:
         """The most that any handle of the scope would spare, if it is enough."""

@@ -82,7 +82,7 @@ async def test_a_prompt_is_kept_however_late_the_engine_lets_go_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D-28: as it does with a long step; the turn was over long before."""
-    monkeypatch.setattr("turnlog.app.turns.run.CANCEL_PATIENCE_S", 0.0)
+    monkeypatch.setattr("turnlog.app.turns.run.CANCEL_GRACE_S", 0.0)
     async with running() as service:
         turn = await service.begin(f"{HUNDRED} hang")
         await first_delta(turn)
@@ -106,7 +106,7 @@ async def test_a_model_that_goes_before_it_lets_go_of_a_prompt_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """R-060, D-28: the prompt comes after its caches were dropped."""
-    monkeypatch.setattr("turnlog.app.turns.run.CANCEL_PATIENCE_S", 0.0)
+    monkeypatch.setattr("turnlog.app.turns.run.CANCEL_GRACE_S", 0.0)
     async with running() as service:
         turn = await service.begin(f"{HUNDRED} hang")
         await first_delta(turn)

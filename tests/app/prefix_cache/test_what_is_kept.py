@@ -195,17 +195,17 @@ async def test_a_prompt_that_fills_the_window_leaves_no_room_for_an_answer() -> 
 async def test_what_is_left_out_of_a_prompt_does_no_harm_to_what_is_warm() -> None:
     """D-24: `truncation: auto` makes another prompt, and a fork of what was there stays a hit."""
     async with running() as service:
-        first = await service.post(words(150))
-        second = await service.post(words(150, "b"), first.id, truncation="auto")
+        first = await service.post(words(120))
+        second = await service.post(words(120, "b"), first.id, truncation="auto")
 
-        third = await service.post(words(150, "c"), second.id, truncation="auto")
+        third = await service.post(words(120, "c"), second.id, truncation="auto")
         fork = await service.post("more", second.id)
 
         stored = (await service.service.retrieval.response(third.id)).response
         assert stored.started
         assert stored.started.truncated_messages > 0
         assert third.told.cache == fork.told.cache == "hit"
-        assert fork.told.cached_tokens == prompt_tokens(words(150), "Hello", words(150, "b")) + ANSWER_TOKENS
+        assert fork.told.cached_tokens == prompt_tokens(words(120), "Hello", words(120, "b")) + ANSWER_TOKENS
 
 
 # ── settings ──

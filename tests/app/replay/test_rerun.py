@@ -95,7 +95,7 @@ def test_a_new_seed_another_model_and_settings_change_just_that() -> None:
 
 
 def test_what_cannot_be_changed_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequestError, match="'input' cannot be set in a replay") as refusal:
+    with pytest.raises(InvalidRequestError, match="'input' cannot be changed in a replay") as refusal:
         Changes(settings={"input": "something else"})
 
     assert refusal.value.param == "set.input"

@@ -33,5 +33,5 @@ def test_an_address_is_told_as_clients_write_it(host: str, address: str) -> None
 
 
 def test_an_address_that_is_not_this_machines_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"cannot listen on 192\.0\.2\.1:0"):
+    with pytest.raises(SettingsError, match=r"Cannot listen on 192\.0\.2\.1:0"):
         open_socket("192.0.2.1", 0)

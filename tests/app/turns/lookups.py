@@ -58,17 +58,19 @@ class FakeReader:
         self.kept_error: Exception | None = None
         self.meanwhile: Callable[[int], None] = lambda number: None
 
-    def dated(self, response_id: str) -> Future[tuple[list[Recorded], int]]:
-        """What is stored of the response, and when that is gone."""
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """What is stored of the owner's response, and when it expires."""
         answer: Future[tuple[list[Recorded], int]] = Future()
         if self.kept_error:
             answer.set_exception(self.kept_error)
         else:
-            answer.set_result(self.kept.get(response_id, ([], 0)))
+            answer.set_result(self.kept.get(response_id, ([], 0)) if owner == LOCAL_OWNER else ([], 0))
         return answer
 
-    def chain(self, response_id: str, *, limit: int, now_s: int = 0) -> Future[Groups]:
-        """The next of its answers."""
+    def chain(
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
+    ) -> Future[Groups]:
+        """The next of its answers, if it is the owner's."""
         assert response_id == ID
         found = self._finds[self.look_ups]
         self.look_ups += 1
@@ -77,7 +79,7 @@ class FakeReader:
         if isinstance(found, Exception):
             answer.set_exception(found)
         else:
-            answer.set_result(found)
+            answer.set_result(found if owner == CREATED.owner else NOTHING)
         return answer
 
 

@@ -87,6 +87,28 @@ async def test_a_flood_does_not_keep_others_from_the_loop() -> None:
     assert len(seen) >= 10
 
 
+async def test_outputs_that_take_long_are_handed_over_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2-05: others have the loop between any two of them."""
+    loop = asyncio.get_running_loop()
+    now_s, told = loop.time(), list[object]()
+
+    def take(output: EngineOutput) -> None:
+        nonlocal now_s
+        now_s += 1.0
+        told.append(output)
+        loop.call_soon(told.append, "another")
+
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    stream = Arrivals().open(take, lambda _: None)
+    outputs = [TextChunk("a"), TextChunk("b")]
+    for output in outputs:
+        stream.deliver(output)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert told == [outputs[0], "another", outputs[1], "another"]
+
+
 async def test_a_stream_without_outputs_runs_out_of_time() -> None:
     listener = Listener(Arrivals())
 

@@ -1,12 +1,20 @@
-"""A stream's frames: any number of readers, each at its own pace."""
+"""A turn in memory: the frames that its readers follow, and when it is given up because they have left."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
-from turnlog.app.turns.live import FrameLog
+from tests.domain.stories import COMMITTED, CREATED, STARTED
+from tests.fakes.clock import VirtualLoop
+from turnlog.adapters.openai.frames import Framer
+from turnlog.app.turns.live import FrameLog, LiveTurn
+from turnlog.domain.response import Response
 
 FRAMES = [b"a", b"b", b"c"]
+
+_Result = TypeVar("_Result")
 
 
 async def read(log: FrameLog, start: int = 0) -> bytes:
@@ -55,3 +63,89 @@ async def test_a_reader_is_told_of_silence_if_it_wants_to_know() -> None:
     assert [await anext(reader) for _ in range(3)] == [[b"a"], [], []]
     log.extend([b"b"], closed=True)
     assert [frames async for frames in reader if frames] == [[b"b"]]
+
+
+# ── clients that leave ────────────────────────────────────────────────────────────────────────────
+
+
+class Turn:
+    """A turn under an idempotency key that goes on for 10 seconds without a client."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        self._turn = self._on_the_loop(lambda: LiveTurn(Response(CREATED), Framer()))
+        self._turn.grace_s = 10.0
+
+    def at(self, second: float, happens: Callable[[LiveTurn], None]) -> str | None:
+        """Why the turn is being stopped at that second, after this has happened."""
+        self.loop.run_for(second - self.loop.time())
+        self._on_the_loop(lambda: happens(self._turn))
+        return self._turn.abort_reason
+
+    def _on_the_loop(self, call: Callable[[], _Result]) -> _Result:
+        async def called() -> _Result:
+            return call()
+
+        return self.loop.run_until_complete(called())
+
+
+@pytest.fixture
+def turn() -> Iterator[Turn]:
+    turn = Turn()
+    yield turn
+    turn.loop.close()
+
+
+def nothing(_: LiveTurn) -> None:
+    """Nothing happens."""
+
+
+def test_a_turn_is_given_up_when_nobody_has_come_back_in_time(turn: Turn) -> None:
+    """T2-26."""
+    turn.at(5.0, LiveTurn.leave)
+
+    assert [turn.at(14.9, nothing), turn.at(15.1, nothing)] == [None, "client_abort"]
+
+
+def test_whoever_joins_keeps_a_turn_going_and_leaves_it_the_same_time(turn: Turn) -> None:
+    """T2-26."""
+    turn.at(5.0, LiveTurn.leave)
+    turn.at(14.0, LiveTurn.join)
+
+    assert turn.at(99.0, LiveTurn.leave) is None
+    assert [turn.at(108.9, nothing), turn.at(109.1, nothing)] == [None, "client_abort"]
+
+
+def test_a_turn_goes_on_for_the_clients_that_stay(turn: Turn) -> None:
+    """T2-26."""
+    turn.at(1.0, LiveTurn.join)
+    turn.at(2.0, LiveTurn.leave)
+
+    assert turn.at(99.0, nothing) is None
+
+
+def test_a_turn_that_ends_meanwhile_keeps_no_timer(turn: Turn) -> None:
+    """G-063."""
+    turn.at(1.0, LiveTurn.leave)
+    turn.at(2.0, end)
+    turn.at(3.0, LiveTurn.join)
+    turn.at(4.0, LiveTurn.leave)
+
+    assert turn.at(99.0, nothing) is None
+    assert not turn.loop.complaints
+
+
+def end(turn: LiveTurn) -> None:
+    """The turn ends well."""
+    for event in (STARTED, COMMITTED):
+        turn.response.apply(event)
+        turn.publish([event])
+
+
+def test_a_turn_without_a_key_ends_with_its_client() -> None:
+    """D-25."""
+    turn = LiveTurn(Response(CREATED), Framer())
+
+    turn.leave()
+
+    assert turn.abort_reason == "client_abort"

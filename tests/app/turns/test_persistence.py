@@ -1,4 +1,4 @@
-"""The write that holds a turn's last event: limits, retains and what is left of it."""
+"""The write that holds a turn's last event: limits, pins and what is left of it."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from turnlog.domain.events import PersistHardTimedOut, TurnCommitted, TurnPersis
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.response import api_status
 
-SLOW = f"WARNING [responses] the write of {ID} is slow; it goes on"
+SLOW = f"WARNING [responses] the write of {ID} is slow and still in progress"
 WEDGED = f"ERROR [responses] the write of {ID} has not settled in time"
 FAILED_WRITE = f"ERROR [responses] the turn {ID} could not be stored"
 
@@ -186,7 +186,7 @@ async def test_an_id_that_no_model_has_is_not_taken_back(limits_ms: LimitsMs) ->
     """R-076."""
     limits_ms("60000", "1")
     given = Given()
-    given.retains.has_model = False
+    given.pins.has_model = False
     given.ends()
     await given.calls.until("append PersistHardTimedOut")
 

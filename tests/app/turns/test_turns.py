@@ -25,8 +25,8 @@ from turnlog.domain.lifecycle import Status
 from turnlog.domain.ports import (
     Cancelled,
     EngineFailed,
-    Spent,
     TextChunk,
+    TurnStats,
 )
 from turnlog.domain.response import api_status, fold_stored
 from turnlog.domain.tokens import pack, rebuild_prompt
@@ -264,7 +264,7 @@ async def test_what_the_engine_raises_is_logged_with_model_and_response(
 
 
 async def test_a_turn_that_breaks_is_not_played_on_for_nobody(tmp_path: Path) -> None:
-    """Its seat is another's from then on, so the engine must not be at it any more, nor keep what it read."""
+    """Its slot is another turn's from then on, so the engine must neither compute it nor keep its cache."""
     no_output: Any = "?"
     handle = ScriptedHandle((1, 2, 3))
     engine = PuppetEngine(says=[no_output], when_cancelled=Cancelled(cache=handle))
@@ -278,17 +278,17 @@ async def test_a_turn_that_breaks_is_not_played_on_for_nobody(tmp_path: Path) ->
     assert (engine.running, engine.dropped) == ({}, [handle])
 
 
-SPENT = Spent(
+SPENT = TurnStats(
     prompt_tokens=7,
     output_tokens=2,
     cached_tokens=3,
     timing=Timing(first_token_ms=5.0),
     output_ids=(4, 5),
-    alone=True,
+    unbatched=True,
 )
 
 
-@pytest.mark.parametrize("final", [EngineFailed("it broke", SPENT), Cancelled(spent=SPENT)])
+@pytest.mark.parametrize("final", [EngineFailed("it broke", SPENT), Cancelled(stats=SPENT)])
 async def test_what_a_failed_turn_has_spent_is_in_its_log(
     tmp_path: Path, final: EngineFailed | Cancelled
 ) -> None:

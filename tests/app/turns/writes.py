@@ -20,18 +20,18 @@ ID = CREATED.response_id
 EXPIRY_MS = NOON_MS + 3_600_000
 
 
-class FakeRetains:
+class FakePins:
     """Notes what is asked of it; `has_model` is whether a model has the id."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self.has_model = True
 
-    def retain(self, instance_id: int) -> None:
+    def pin(self, instance_id: int) -> None:
         """Note it."""
         self._calls.add(f"retain {instance_id}")
 
-    def release(self, instance_id: int) -> None:
+    def unpin(self, instance_id: int) -> None:
         """Note it."""
         self._calls.add(f"release {instance_id}")
 
@@ -71,12 +71,12 @@ class Given:
     def __init__(self) -> None:
         self.calls = Calls()
         self.journal = NotingJournal(self.calls)
-        self.retains = FakeRetains(self.calls)
+        self.pins = FakePins(self.calls)
         self.pending = NotingPending(self.calls)
         self.turn = LiveTurn(Response(CREATED), Framer())
         self.live = LiveTurns()
         self.live.add(self.turn)
-        persistence = Persistence(self.journal, self.pending, self.retains, self.live, StoppedClock())
+        persistence = Persistence(self.journal, self.pending, self.pins, self.live, StoppedClock())
         self._persistence = persistence
         self._log: TurnLog = persistence.begin(CREATED, EXPIRY_MS)
         self._happens(STARTED)

@@ -31,13 +31,13 @@ def text(words: str) -> MessageItem:
     return MessageItem("msg_1", "completed", words)
 
 
-def spell(ids: TokenIds) -> tuple[str, ...]:
+def decode_tokens(ids: TokenIds) -> tuple[str, ...]:
     """Each id as a letter."""
     return tuple(chr(96 + id_) for id_ in ids)
 
 
 def test_the_same_tokens_are_identical() -> None:
-    verdict = judge(said(text("abc"), ids=(1, 2, 3)), said(text("abc"), ids=(1, 2, 3)), spell)
+    verdict = judge(said(text("abc"), ids=(1, 2, 3)), said(text("abc"), ids=(1, 2, 3)), decode_tokens)
 
     assert verdict == Verdict("resp_1", "resp_1", "tokens", True, True, None)
     assert verdict.identical
@@ -52,7 +52,7 @@ def test_the_same_tokens_are_identical() -> None:
     ],
 )
 def test_the_first_token_that_differs_is_named(again: TokenIds, difference: Difference) -> None:
-    verdict = judge(said(text("abc"), ids=(1, 2, 3)), said(text("?"), ids=again), spell)
+    verdict = judge(said(text("abc"), ids=(1, 2, 3)), said(text("?"), ids=again), decode_tokens)
 
     assert verdict.difference == difference
     assert not verdict.identical
@@ -62,16 +62,16 @@ def test_an_engine_without_token_ids_is_compared_by_what_it_said_calls_included(
     call = FunctionCallItem("fc_1", "call_1", "add", '{"a":1}', "completed")
     other = replace(call, arguments='{"a":2}')
 
-    verdict = judge(said(text("hi"), call), said(text("hi"), other), spell)
+    verdict = judge(said(text("hi"), call), said(text("hi"), other), decode_tokens)
 
     assert (verdict.compared, verdict.difference) == ("text", Difference(12, "1})", "2})"))
-    assert judge(said(text("hi"), call), said(text("hi"), call), spell).identical
+    assert judge(said(text("hi"), call), said(text("hi"), call), decode_tokens).identical
 
 
 def test_another_prompt_is_not_identical_even_if_the_answer_is() -> None:
     other = said(text("a"), ids=(1,), prompt=record_prompt((9,)))
 
-    assert not judge(said(text("a"), ids=(1,)), other, spell).identical
+    assert not judge(said(text("a"), ids=(1,)), other, decode_tokens).identical
 
 
 def test_a_check_that_could_say_nothing_is_refused() -> None:

@@ -19,12 +19,13 @@ OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
         ({"status": "persisted"}, "status", "status must be one of queued, in_progress, completed"),
         ({"reason": "bad luck"}, "reason", "reason must be one of error, client_abort"),
         ({"order": "up"}, "order", "order must be one of asc, desc"),
-        ({"q": "\u200b "}, "q", "q must have at least one character that can be seen"),
-        ({"q": "\ud800abc"}, "q", "half a surrogate pair"),
-        ({"metadata": {"k": "\ud800"}}, "metadata.k", "half a surrogate pair"),
+        ({"q": "\u200b "}, "q", "q must have at least one visible character"),
+        ({"q": "\ud800abc"}, "q", "an unpaired surrogate"),
+        ({"metadata": {"k": "\ud800"}}, "metadata.k", "an unpaired surrogate"),
         ({"limit": 0}, "limit", "limit must be from 1 to 1000"),
         ({"limit": 1001}, "limit", "limit must be from 1 to 1000"),
         ({"min_tokens": 2**63}, "min_tokens", "min_tokens is out of range"),
+        ({"metadata": {f"k{n}": "v" for n in range(17)}}, "metadata", "17 metadata filters are too many"),
     ],
 )
 def test_a_condition_no_response_can_meet_is_refused(wanted: Any, param: str, message: str) -> None:

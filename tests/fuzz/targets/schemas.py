@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.ports import JsonGuide
+from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.schemas import MOST_BYTES, checked
 from turnlog.domain.tools import Json
 
@@ -23,7 +23,7 @@ def one(given: bytes) -> None:
         schemas.append(msgspec.json.decode(given, type=dict[str, Any]))
     for each in schemas:
         with suppress(InvalidRequestError):
-            checked(JsonGuide(each))
+            checked(JsonConstraint(each))
             assert len(json.dumps(each)) <= MOST_BYTES
 
 

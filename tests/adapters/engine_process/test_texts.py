@@ -1,0 +1,131 @@
+"""The process that renders and compiles: its bounds, its death, and what it costs the others."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_model import CHAT_TEMPLATE, make_tiny_model
+from turnlog.adapters.engine_process import texts
+from turnlog.adapters.engine_process.texts import TextProcess
+from turnlog.domain.errors import (
+    EngineError,
+    InvalidRequestError,
+    SchemaTooComplexError,
+    ShuttingDownError,
+    TemplateTimeoutError,
+)
+from turnlog.domain.messages import Message
+from turnlog.domain.ports import JsonConstraint, Prompt
+
+HELLO = [Message("user", "hello")]
+# Never ends for a message that says so; and takes all memory for another.
+HOSTILE_TEMPLATE = (
+    "{% if messages[-1].content == 'loop' %}"
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
+    # Not `'ab' * 10**10`: that would be computed where the template is compiled.
+    "{% if messages[-1].content == 'eat' %}{% set x = messages[-1].content * 10**10 %}{% endif %}"
+    + CHAT_TEMPLATE
+)
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextProcess]:
+    """For a model whose template can be made to hang."""
+    process = TextProcess(make_tiny_model(tmp_path_factory.mktemp("tiny"), HOSTILE_TEMPLATE))
+    process.retain()
+    yield process
+    process.release()
+
+
+def rendered(process: TextProcess, text: str) -> Prompt:
+    """A conversation of one message."""
+    return process.render([Message("user", text)], tools=(), effort=None, recorded={})
+
+
+def test_a_template_that_does_not_end_is_ended(process: TextProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rendered(process, "hello")
+    old = process.pid
+    monkeypatch.setattr(texts, "RENDER_LIMIT_S", 0.2)
+
+    with pytest.raises(TemplateTimeoutError, match=r"exceeded 0\.2 s or its memory limit") as refused:
+        rendered(process, "loop")
+
+    monkeypatch.undo()
+    assert refused.value.code == "template_timeout"
+    assert process.pid != old
+    assert rendered(process, "hello") == before
+
+
+def test_a_schema_that_takes_too_long_is_refused(
+    process: TextProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered(process, "hello")
+    assert process.pid
+    os.kill(process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(texts, "COMPILE_LIMIT_S", 0.1)
+
+    with pytest.raises(SchemaTooComplexError) as refused:
+        process.compile(JsonConstraint({"type": "object"}))
+
+    monkeypatch.undo()
+    assert refused.value.code == "schema_too_complex"
+    assert process.compile(JsonConstraint({"const": 7})).shape == "json"
+
+
+def test_a_template_that_takes_all_memory_is_refused_and_the_next_one_is_rendered(
+    process: TextProcess,
+) -> None:
+    before = rendered(process, "hello")
+
+    with pytest.raises((InvalidRequestError, EngineError)):
+        rendered(process, "eat")
+
+    assert rendered(process, "hello") == before
+
+
+def test_a_process_that_was_killed_is_started_again_and_nobody_notices(process: TextProcess) -> None:
+    before = rendered(process, "hello")
+    assert process.pid
+    os.kill(process.pid, signal.SIGKILL)
+
+    assert rendered(process, "hello") == before
+
+
+def test_a_request_over_which_the_process_dies_twice_is_refused(
+    process: TextProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered(process, "hello")
+
+    class Dying(texts._Running):
+        def ask(self, *_: object) -> object:  # type: ignore[override]
+            os.kill(self.process.pid, signal.SIGKILL)
+            raise EOFError
+
+    monkeypatch.setattr(texts, "_Running", Dying)
+    assert process._running
+    process._replace(process._running)
+
+    with pytest.raises(TemplateTimeoutError):
+        rendered(process, "hello")
+
+    monkeypatch.undo()
+    assert process._running
+    process._replace(process._running)
+    assert rendered(process, "hello").ids
+
+
+def test_a_folder_without_a_template_is_refused(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "tiny")
+    (folder / "tokenizer_config.json").write_text("{}")
+    process = TextProcess(folder)
+    process.retain()
+
+    with pytest.raises(EngineError, match="has no chat template"):
+        process.wait_until_ready()
+
+    process.release()
+    with pytest.raises(ShuttingDownError):
+        rendered(process, "hello")

@@ -1,0 +1,153 @@
+"""What only a whole server shows: the rules that reach from the API through planning to a real model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.adapters.openai.wire import check_response
+from tests.serving import RunningServer, serving, turnlog
+from tests.tiny_model import AGENT_TEMPLATE, make_tiny_model
+
+Json = dict[str, Any]
+
+GENERATION = {
+    "temperature": 0.25,
+    "top_p": 0.5,
+    "top_k": 3,
+    "repetition_penalty": 1.5,
+    "max_new_tokens": 7,
+    "min_p": "much",
+    "do_sample": True,
+}
+OWN = {"temperature": 0.25, "top_p": 0.5, "top_k": 3, "repetition_penalty": 1.5, "max_output_tokens": 7}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A model under two names, one of which has defaults of its own."""
+    folder = make_tiny_model(
+        tmp_path_factory.mktemp("models") / "tiny", AGENT_TEMPLATE, context_window_tokens=4096
+    )
+    (folder / "generation_config.json").write_text(json.dumps(GENERATION))
+    declared = [f"--model=tiny={folder}", f"--model=calm={folder}"]
+    defaults = ["--sampling=calm.temperature=0", "--sampling=calm.top_k=0"]
+    database = tmp_path_factory.mktemp("log") / "turnlog.db"
+    with serving(database, *declared, *defaults) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with server.http as client:
+        yield client
+
+
+def post(http: httpx.Client, **fields: Any) -> Json:
+    body = {"model": "tiny", "input": "Where?", "max_output_tokens": 200, "seed": 7} | fields
+    answer = http.post("/v1/responses", json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def tool(name: str) -> Json:
+    word = {"type": "object", "properties": {"word": {"enum": ["a", "b"]}}, "required": ["word"]}
+    return {"type": "function", "name": name, "parameters": word, "strict": True, "description": None}
+
+
+TOOLS = [tool("find"), tool("lose")]
+
+
+def calls(response: Json) -> list[Json]:
+    return [item for item in response["output"] if item["type"] == "function_call"]
+
+
+def test_without_tool_choice_the_tools_are_not_in_the_prompt(http: httpx.Client) -> None:
+    """R-174: a model that must not call does not hear of tools."""
+    bare, hidden, shown = (
+        post(http, max_output_tokens=1, **fields)["usage"]["input_tokens"]
+        for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS})
+    )
+
+    assert bare == hidden < shown
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("required", {"find", "lose"}), ({"type": "function", "name": "lose"}, {"lose"})],
+)
+def test_a_call_that_is_asked_for_is_made(http: httpx.Client, choice: Json | str, names: set[str]) -> None:
+    """R-174, D-08: by a model that would never call by itself."""
+    [call] = calls(post(http, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False))
+
+    assert call["name"] in names
+    assert json.loads(call["arguments"])["word"] in ("a", "b")
+
+
+def test_an_answer_has_the_format_that_is_asked_for(http: httpx.Client) -> None:
+    """D-08, F1: by a model that would never write JSON by itself."""
+    point = {
+        "type": "object",
+        "properties": {"x": {"enum": [1, 2]}, "y": {"const": "é"}},
+        "required": ["x", "y"],
+        "additionalProperties": False,
+    }
+    answer = post(http, text={"format": {"type": "json_schema", "name": "point", "schema": point}})
+
+    assert json.loads(answer["output_text"]) in ({"x": 1, "y": "é"}, {"x": 2, "y": "é"})
+
+
+def echoed(response: Json) -> Json:
+    return {name: response[name] for name in OWN if name in response}
+
+
+def test_the_defaults_of_the_model_hold_when_a_request_is_silent(http: httpx.Client) -> None:
+    """R-103, R-177: they are told, they are in the log, and they are what the turn ran with."""
+    silent = post(http, max_output_tokens=None)
+    events = http.get(f"/v1/responses/{silent['id']}/events").json()["data"]
+    again = http.post(f"/v1/responses/{silent['id']}/replay", json={}).json()
+    created, started = events[0]["data"], events[1]["data"]
+
+    assert echoed(check_response(silent)) == echoed(again) == OWN
+    assert created["sampling"] | {"max_output_tokens": created["max_output_tokens"]} == OWN | {"seed": 7}
+    assert (started["output_budget_tokens"], silent["usage"]["output_tokens"]) == (7, 7)
+
+
+def test_a_request_overrides_the_defaults_field_by_field(http: httpx.Client) -> None:
+    """R-177: also by the value that would hold without a default."""
+    asked = {"temperature": 1.0, "top_k": 0, "max_output_tokens": 9}
+
+    told = echoed(post(http, **asked))
+
+    assert told == {"temperature": 1.0, "top_p": 0.5, "repetition_penalty": 1.5, "max_output_tokens": 9}
+
+
+def test_what_is_set_for_a_name_goes_before_what_the_model_says(http: httpx.Client) -> None:
+    """R-177: two names of one model may differ."""
+    calm = OWN | {"temperature": 0.0}
+    del calm["top_k"]
+
+    assert echoed(post(http, model="calm", max_output_tokens=None)) == calm
+
+
+def test_the_defaults_are_listed_for_each_name(http: httpx.Client, server: RunningServer) -> None:
+    """R-177."""
+    listed = {model["id"]: model["defaults"] for model in http.get("/v1/models").json()["data"]}
+    table = turnlog("models", "--db", str(server.database), COLUMNS="300").stdout
+
+    assert listed == {"tiny": OWN, "calm": OWN | {"temperature": 0.0, "top_k": 0}}
+    assert "temperature 0.25, top_p 0.5, top_k 3" in table
+
+
+def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "tiny")
+    options = ["--model", f"tiny={folder}", "--sampling", "tyni.top_p=0.5"]
+
+    ended = turnlog("serve", "--port", "0", "--db", str(tmp_path / "turnlog.db"), *options)
+
+    assert ended.returncode == 2
+    assert "--sampling names the unknown model 'tyni'. Declared models: tiny" in ended.stderr
