@@ -21,6 +21,7 @@ from turnlog.domain.events import (
     TurnRequeued,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.retention import requested_retention_s
 from turnlog.domain.tokens import PromptRecord
 
 
@@ -78,6 +79,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         max_output_tokens=event.max_output_tokens,
         store=event.store,
         replay_of=event.replay_of,
+        retention_s=requested_retention_s(event),
         wire_version=event.wire_version,
         background=event.background,
     )

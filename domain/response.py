@@ -60,7 +60,7 @@ class Response(Lifecycle):
     milliseconds; the log does not record it, so a response read from there has its creation time instead.
     """
 
-    __slots__ = ("_assembler", "asked_ms", "created", "deleted", "ended", "output", "started")
+    __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started")
 
     def __init__(self, created: ResponseCreated) -> None:
         super().__init__()
@@ -68,7 +68,6 @@ class Response(Lifecycle):
         self.started: GenerationStarted | None = None
         self.output = Output()
         self.ended: TurnCommitted | TurnFailed | None = None
-        self.deleted = False
         self.asked_ms = created.at_ms
         self._assembler: Assembler | None = None
 
@@ -129,6 +128,7 @@ class Response(Lifecycle):
                 metadata=request.metadata,
                 store=request.store,
                 expires_at=expires_at,
+                retention_s=request.retention_s,
                 retry_keys=request.retry_keys,
                 body_sha256=request.body_sha256,
                 replay_of=request.replay_of,
@@ -256,9 +256,7 @@ class Response(Lifecycle):
                 self.output.items = [_cut_short(item) for item in (*self.items, *event.calls)]
             case TurnPersisted() | PersistHardTimedOut():
                 self.move(event)
-            case ResponseDeleted():
-                self.deleted = True
-            case TurnRequeued() | ReasoningDropped() | ContentExpired():
+            case TurnRequeued() | ReasoningDropped() | ResponseDeleted() | ContentExpired():
                 pass
             case _:
                 assert_never(event)

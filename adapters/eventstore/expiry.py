@@ -1,5 +1,8 @@
 """Removes the content of expired and deleted responses, in small steps on the writer's thread (D-14)."""
 
+# Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
+# ruff: noqa: S608
+
 import json
 import logging
 from collections.abc import Set
@@ -19,20 +22,33 @@ from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
-_EXPIRED = """
-    SELECT response_id, last_version, state FROM responses
-    WHERE NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
-        AND response_id NOT IN (SELECT value FROM json_each(:spare))
-    ORDER BY expires_at, response_id LIMIT 1
-"""
+_SPARE = "(SELECT value FROM json_each(:spare))"
 # Only a turn that has ended is deleted.
 _DELETED = """
-    SELECT response_id, last_version, state FROM responses INDEXED BY responses_to_erase
-    WHERE deleted AND NOT expired ORDER BY response_id LIMIT 1
+    SELECT response_id, last_version, state FROM responses INDEXED BY responses_deleted
+    WHERE deleted_at IS NOT NULL AND NOT expired ORDER BY response_id LIMIT 1
 """
-_PLACE = """
+_DUE_BY_LIMIT = f"""
+    SELECT response_id, last_version, state FROM responses INDEXED BY responses_limited
+    WHERE limited AND NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
+        AND response_id NOT IN {_SPARE}
+    ORDER BY expires_at, response_id LIMIT 1
+"""
+# A turn that runs will keep its conversation when it is committed. A turn that failed, or was run again, may
+# itself be kept longer than its conversation.
+_DUE = f"""
+    SELECT response_id, last_version, state
+    FROM conversations INDEXED BY conversations_with_content
+        CROSS JOIN responses INDEXED BY responses_with_content ON responses.chain = conversations.chain
+    WHERE NOT conversations.expired AND conversations.expires_at < :now_s
+        AND NOT limited AND NOT responses.expired AND responses.expires_at < :now_s
+        AND state IN ('persisted', 'failed')
+        AND conversations.chain NOT IN (SELECT chain FROM responses WHERE response_id IN {_SPARE})
+    ORDER BY conversations.expires_at, conversations.chain, responses.expires_at, response_id LIMIT 1
+"""
+_TO_DELETE = """
     SELECT response_id, last_version, state FROM responses
-    WHERE response_id = :response_id AND NOT deleted AND NOT expired
+    WHERE response_id = :response_id AND deleted_at IS NULL AND NOT expired
 """
 _EVENTS = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
@@ -97,7 +113,7 @@ class ContentSweep:
             IllegalTransitionError: its turn has not ended.
         """
         with self._recorder.datastore.transaction(commit=True) as cursor:
-            cursor.execute(_PLACE, {"response_id": response_id})
+            cursor.execute(_TO_DELETE, {"response_id": response_id})
             if (row := cursor.fetchone()) is None:
                 return 0
             place = _Place(*row)
@@ -108,11 +124,11 @@ class ContentSweep:
 
     def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
         """The response that is next, with the last version it has."""
-        cursor.execute(_DELETED)
-        if (row := cursor.fetchone()) is None:
-            cursor.execute(_EXPIRED, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
-            row = cursor.fetchone()
-        return row and _Place(*row)
+        for statement in (_DELETED, _DUE_BY_LIMIT, _DUE):
+            cursor.execute(statement, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
+            if row := cursor.fetchone():
+                return _Place(*row)
+        return None
 
     def _expire(self, cursor: SQLiteCursor, due: _Place, after: int, now_s: int, limit: int) -> _Place:
         """Go through the next events of a response, at most `limit`; how far it is done then."""

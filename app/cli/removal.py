@@ -101,7 +101,12 @@ def _delete(path: Path, name: str, value: str) -> int:
 
 async def _delete_in(journal: SqliteEventJournal, reader: SqliteEventReader, name: str, value: str) -> int:
     deletion = Deletion(
-        cancellation=Lost(journal, reader), log=reader, eraser=journal, live=LiveTurns(), clock=SystemClock()
+        cancellation=Lost(journal, reader),
+        log=reader,
+        eraser=journal,
+        live=LiveTurns(),
+        open_ids=frozenset,
+        clock=SystemClock(),
     )
     erase = {
         "response_id": deletion.erase,

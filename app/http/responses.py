@@ -86,15 +86,16 @@ async def _in_background(
     async with service.idempotency_keys.repeated(command, owner) as earlier:
         if earlier:
             known = earlier.response_id if isinstance(earlier, QueuedTurn) else earlier.response.id
-            response = await service.retrieval.response(known, owner)
+            response, expires_at = await service.retrieval.response(known, owner)
         else:
             with service.quotas.queueing(owner):
                 accepting = service.background.begin(command, owner, size_bytes=size_bytes)
                 response = await while_connected(accepting, request.receive)
+                expires_at = response.created.expires_at
     turn_context(response.id, owner)
     headers = ignored_tools(response.created) | (dict([REPLAYED]) if earlier else {})
     if not command.stream:
-        return Response(response_object(response), headers=headers)
+        return Response(response_object(response, expires_at), headers=headers)
     log = await _frame_log(response.id, service, owner)
     return _streamed(log, service, obfuscated=command.obfuscate, headers=headers)
 
@@ -138,7 +139,7 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     cache_class = response.started.cache_class
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
-        return Response(response_object(response), headers=headers)
+        return Response(response_object(response, response.created.expires_at), headers=headers)
     data = stream_bytes(
         await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
     )
@@ -163,7 +164,7 @@ def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     headers = _cache_headers(turn.cache_class, ended) | ignored_tools(turn.response.created)
     if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
         return failed_turn(ended, turn.response.id, headers, request)
-    return Response(response_object(turn.response), headers=headers)
+    return Response(response_object(turn.response, turn.expires_at), headers=headers)
 
 
 def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
@@ -217,7 +218,7 @@ async def read_response(
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     query = single(request, "stream", "starting_after", "include_obfuscation")
     if not _flag(query, "stream"):
-        return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
+        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
     start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     log = await _frame_log(response_id, service, caller.owner)
@@ -252,8 +253,8 @@ def _starting_after(query: Mapping[str, str]) -> int:
 async def cancel_response(response_id: str, service: Service, caller: Caller) -> Json:
     """The response, which runs no more; one that has ended is as it was."""
     if turn := await service.cancellation.cancel(response_id, caller.owner):
-        return response_object(turn.response)
-    return response_object(await service.retrieval.response(response_id, caller.owner))
+        return response_object(turn.response, turn.expires_at)
+    return response_object(*await service.retrieval.response(response_id, caller.owner))
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200)

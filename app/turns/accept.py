@@ -34,7 +34,7 @@ from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
-from turnlog.domain.retention import expires_at
+from turnlog.domain.retention import earliest_expiry, expires_at
 
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
@@ -53,12 +53,11 @@ class Prepared(NamedTuple):
     scope: Scope
 
     def expires_ms(self, created: ResponseCreated) -> int:
-        """When the first of the response and its chain expires.
+        """When the response can no longer be continued (`retention.earliest_expiry`).
 
-        One number is all that the turn's last write will know of the chain (R-126, R-352).
+        This number is all that the turn's last write keeps of the chain (R-126, R-352).
         """
-        expiries_s = (created.expires_at, *(response.created.expires_at for response in self.chain))
-        return min(expiries_s) * 1000
+        return earliest_expiry(created, (response.created for response in self.chain)) * 1000
 
 
 class Accepted(NamedTuple):

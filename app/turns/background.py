@@ -1,6 +1,6 @@
-"""Background turns: accepted and stored at once, run when other turns leave room (D-40).
+"""Background turns: stored when they are accepted, run when no other turn wants the slot (D-40).
 
-One turn of a model at a time is prepared and waits for a place in the lane; the others are ids in a queue.
+One turn per model is prepared and waits for a slot; the others are ids in a queue.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from turnlog.domain.errors import (
     ShuttingDownError,
     StorageError,
     StorageUnavailableError,
+    UnavailableError,
 )
-from turnlog.domain.events import FailureReason, Recorded, ResponseCreated
+from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.ports import EventJournal, EventReader, Framer
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response, fold
@@ -29,8 +30,12 @@ from turnlog.domain.response import Response, fold
 log = logging.getLogger("turnlog")
 
 
+RETRY_S = 5.0
+"""After how long a turn is tried again that could not begin for a passing reason, such as a slow read."""
+
+
 class Background:
-    """Queues background turns and sets them running."""
+    """Queues background turns and starts them."""
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class Background:
         """Accept a background turn of `owner`; its response, which is stored when this returns.
 
         Args:
-            size_bytes: how long the request was as it was sent.
+            size_bytes: the size of the request's body.
 
         Raises:
             StorageUnavailableError: it was not stored in time, and will not run.
@@ -62,7 +67,7 @@ class Background:
         response, fingerprint = await self._turns.accept(request, owner, size_bytes=size_bytes)
         queued = QueuedTurn(response.created, fingerprint)
         write = asyncio.wrap_future(self._journal.append([Recorded(response.id, 1, response.created)]))
-        # Whether or not its client still waits then.
+        # Queued when the write lands, even if the client has left by then.
         write.add_done_callback(partial(self._stored, queued))
         try:
             async with asyncio.timeout(chain_write_wait_s()):
@@ -104,7 +109,7 @@ class Background:
         return queued.turn
 
     def stop(self) -> None:
-        """Begin no more turns; those that have not begun stay queued for the next server."""
+        """Start no more turns; those that have not started stay queued for the next server."""
         self._stopped = True
         for line in self._lines.values():
             line.cancel()
@@ -122,17 +127,17 @@ class Background:
     def _enqueue(self, queued: QueuedTurn) -> None:
         self._live.queued.add(queued)
         if queued.model not in self._lines and not self._stopped:
-            line = asyncio.create_task(self._run_line(queued.model))
-            self._lines[queued.model] = line
-            line.add_done_callback(lambda _: self._lines.pop(queued.model))
+            self._lines[queued.model] = asyncio.create_task(self._run_line(queued.model))
 
     async def _run_line(self, model: str) -> None:
-        """Set the queued turns of a model running, each when the one before it has a place."""
+        """Start the queued turns of a model, each once the one before it has its slot."""
         while queued := self._live.queued.next(model):
             queued.preparation = asyncio.create_task(self._begin(queued))
             await asyncio.wait((queued.preparation,))
             if queued.turn:
                 await queued.turn.left_queue.wait()
+        # In the same step that found the queue empty: a turn that is queued later starts a new line.
+        del self._lines[model]
 
     async def _withdraw(self, queued: QueuedTurn) -> None:
         """End a turn that has not begun."""
@@ -145,13 +150,20 @@ class Background:
             self._has_begun(queued, self._turns.end(accepted, "cancelled"))
 
     async def _begin(self, queued: QueuedTurn) -> None:
-        """Set a turn running, or end it by what stands against that."""
+        """Start a turn, or end it if it cannot run any more."""
         try:
             await self._resume(queued)
         except ShuttingDownError:
             pass  # the next server runs it
-        except StorageError:
-            log.exception("[responses] the background turn %s stays queued", queued.response_id)
+        except (StorageError, UnavailableError) as error:
+            log.warning(
+                "[responses] the background turn %s is tried again: %s", queued.response_id, error.code
+            )
+            asyncio.get_running_loop().call_later(RETRY_S, self._try_again, queued)
+
+    def _try_again(self, queued: QueuedTurn) -> None:
+        if not queued.cancelled:
+            self._enqueue(queued)
 
     async def _resume(self, queued: QueuedTurn) -> None:
         accepted = await self._accepted(queued)
@@ -160,10 +172,17 @@ class Background:
             return
         try:
             turn = await self._turns.resume(accepted)
-        except (ShuttingDownError, StorageError):
+        except ModelUnavailableError as unavailable:
+            turn = self._turns.end(accepted, "model_unavailable", unavailable.message)
+        except BindingChangedError as changed:
+            turn = self._turns.end(accepted, "model_changed", changed.message)
+        except (StorageError, UnavailableError):
             raise
+        except ResponsesError as refusal:
+            turn = self._turns.end(accepted, "error", refusal.message)
         except Exception as error:
-            turn = self._turns.end(accepted, _reason(error), str(error))
+            log.exception("[responses] the background turn %s failed unexpectedly", queued.response_id)
+            turn = self._turns.end(accepted, "error", str(error))
         self._has_begun(queued, turn)
 
     def _has_begun(self, queued: QueuedTurn, turn: LiveTurn) -> None:
@@ -180,17 +199,3 @@ class Background:
 
     def _followed(self, queued: QueuedTurn, created: ResponseCreated) -> FrameLog:
         return queued.follow(self._new_framer().receive(created, Response(created)))
-
-
-def _reason(error: Exception) -> FailureReason:
-    """Why a turn cannot run any more."""
-    match error:
-        case BindingChangedError():
-            return "model_changed"
-        case ModelUnavailableError():
-            return "model_unavailable"
-        case ResponsesError():
-            return "error"
-        case _:
-            log.error("[responses] a background turn broke before it began", exc_info=error)
-            return "error"

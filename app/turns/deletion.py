@@ -1,10 +1,13 @@
-"""Deletes responses: of their owner, of a conversation, of a person (D-40).
+"""Deletes single responses, conversations, and everything of an owner (D-40).
 
-What was said is removed before the answer is given; that it was there stays for auditors.
+The content is removed before the request is answered; the metadata stays for auditors.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.domain.audit.filters import MAX_LIMIT, AuditFilter
@@ -21,7 +24,11 @@ class Cancels(Protocol):
 
 
 class Deletion:
-    """Deletes what is in one log. Turns that are queued or running are cancelled first."""
+    """Deletes responses of one log. Turns that are queued or running are cancelled first.
+
+    Args:
+        open_ids: the responses that will get more events.
+    """
 
     def __init__(
         self,
@@ -30,12 +37,14 @@ class Deletion:
         log: AuditReader,
         eraser: ContentEraser,
         live: LiveTurns,
+        open_ids: Callable[[], frozenset[str]],
         clock: Clock,
     ) -> None:
         self._cancellation = cancellation
         self._log = log
         self._eraser = eraser
         self._live = live
+        self._open_ids = open_ids
         self._clock = clock
 
     async def delete(self, response_id: str, owner: str) -> None:
@@ -70,32 +79,33 @@ class Deletion:
 
     async def erase_chain(self, response_id: str, asked_by: str) -> int:
         """Delete every response of the conversation that this one is part of; how many. Raises as `erase`."""
-        rows = await asyncio.wrap_future(self._log.family(response_id))
-        if not rows:
+        if await asyncio.wrap_future(self._log.row(response_id)) is None:
             raise ResponseNotFoundError(response_id)
-        return await self._erase(rows, asked_by)
+        return await self._erase_all(AuditFilter(chain=response_id, limit=MAX_LIMIT), asked_by)
 
     async def erase_owner(self, owner: str, asked_by: str) -> int:
         """Delete every response of an owner; how many. Raises as `erase`."""
-        count, after, has_more = 0, None, True
+        return await self._erase_all(AuditFilter(owner=owner, limit=MAX_LIMIT), asked_by)
+
+    async def _erase_all(self, wanted: AuditFilter, asked_by: str) -> int:
+        """Delete what the filter admits, newest first: what continues a response goes before it."""
+        count, has_more = 0, True
         while has_more:
-            wanted = AuditFilter(owner=owner, order="asc", limit=MAX_LIMIT, after=after)
             page = await asyncio.wrap_future(self._log.find(wanted))
             count += await self._erase(page.rows, asked_by)
-            after, has_more = page.rows[-1].response_id if page.rows else None, page.has_more
+            wanted, has_more = replace(wanted, after=page.last_id), page.has_more
         return count
 
-    async def _erase(self, rows: list[AuditRow], asked_by: str) -> int:
+    async def _erase(self, rows: Sequence[AuditRow], asked_by: str) -> int:
         count = 0
-        # What continues a response goes before it, as long as it may still run.
-        for row in reversed(rows):
+        for row in rows:
             await self._cancellation.cancel(row.response_id, None)
             count += await self._delete(row.response_id, asked_by)
         return count
 
     async def _delete(self, response_id: str, asked_by: str) -> int:
         """Delete a response that has ended, and wait until its content is removed."""
-        if self._live.of(response_id, None):
+        if response_id in self._open_ids():
             raise StorageTimeoutError(response_id)
         deletion = self._eraser.delete(response_id, at_ms=self._clock.now_ms(), asked_by=asked_by)
         try:
@@ -103,7 +113,7 @@ class Deletion:
         except IllegalTransitionError:
             raise StorageTimeoutError(response_id) from None
         while count and not await self._is_removed(response_id):
-            step = self._eraser.expire(self._clock.now_ms() // 1000, spare=self._live.ids)
+            step = self._eraser.expire(self._clock.now_ms() // 1000, spare=self._open_ids())
             await asyncio.wrap_future(step)
         return count
 

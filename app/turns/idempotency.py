@@ -73,7 +73,7 @@ class IdempotencyKeys:
         if response_id is None:
             return None
         if queued := self._retrieval.queued(response_id, owner):
-            response = await self._retrieval.response(response_id, owner)
+            response, _ = await self._retrieval.response(response_id, owner)
             check_same_body(request, response.created)
             return queued
         try:

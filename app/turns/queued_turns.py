@@ -1,6 +1,6 @@
-"""Background turns that have not begun: whose they are, and which one is next (D-40).
+"""Background turns that have not begun, by id and owner, and which one is next (D-40).
 
-They are known by id; what they were asked is in the log only.
+Their input is in the log only.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from turnlog.domain.events import ResponseCreated
 class QueuedTurn:
     """A background turn from its acceptance until it begins, or ends without having begun.
 
-    `fingerprint` is that of the model it was accepted for, None if another
-    process did that. `begun` is set when it has become a live `turn`, `cancelled` when its owner no longer
-    wants it. `preparation` is the task that makes its prompt.
+    `fingerprint` is that of the model it was accepted for; None if another process accepted it. `begun` is
+    set when it has become a live `turn`, `cancelled` when its owner no longer wants it. `preparation` is the
+    task that renders its prompt.
     """
 
     def __init__(self, created: ResponseCreated, fingerprint: str | None) -> None:
@@ -76,9 +76,10 @@ class QueuedTurns:
         return self._counts[owner]
 
     def add(self, queued: QueuedTurn) -> None:
-        """Queue a turn behind the others of its model and owner."""
-        self._turns[queued.response_id] = queued
-        self._counts[queued.owner] += 1
+        """Queue a turn, or queue it again, behind the others of its model and owner."""
+        if queued.response_id not in self._turns:
+            self._turns[queued.response_id] = queued
+            self._counts[queued.owner] += 1
         by_owner = self._waiting.setdefault(queued.model, {})
         by_owner.setdefault(queued.owner, deque()).append(queued)
 

@@ -40,7 +40,7 @@ def test_a_deleted_response_is_not_there_for_its_owner(http: httpx.Client) -> No
     for previous in (first, second):
         body = {"model": "scripted", "input": "x", "previous_response_id": previous["id"]}
         error = refused(http.post("/v1/responses", json=body), 404)
-        assert error["code"] == "previous_response_not_found"
+        assert error["code"] == "previous_response_expired"
     assert http.get(f"/v1/responses/{second['id']}").json() == second
     http.delete(f"/v1/responses/{second['id']}").raise_for_status()
     reference = [{"type": "item_reference", "id": item["id"]}]
@@ -157,4 +157,4 @@ def test_by_command_a_turn_is_cancelled(tmp_path: Path, serves: bool) -> None:
 
     assert (done.returncode, done.stdout.strip()) == (0, f"{queued['id']} is cancelled")
     told = turnlog("log", queued["id"], "--db", str(server.database)).stdout
-    assert "failed, cancelled" in told
+    assert "was cancelled on request" in told

@@ -44,7 +44,7 @@ async def ended(service: Service, response_id: str) -> Response:
         await queued.begun.wait()
     if turn := service.retrieval.live(response_id):
         await turn.settled.wait()
-    return await service.retrieval.response(response_id)
+    return (await service.retrieval.response(response_id)).response
 
 
 def queued(response_id: str, owner: str, model: str = "tiny") -> QueuedTurn:
