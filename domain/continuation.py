@@ -13,25 +13,21 @@ from turnlog.domain.response import Response, api_status
 CONTINUABLE = ("completed", "incomplete")
 
 
-def check_chain(previous_id: str, stored: Sequence[Response], *, now_s: int, limit: int) -> None:
-    """Refuse a chain that is not whole, not alive, not finished or too long.
+def check_chain(previous_id: str, stored: Sequence[Response], *, limit: int) -> None:
+    """Refuse a chain that is not whole, not finished or too long.
 
     Args:
         previous_id: the response the request wants to continue.
-        stored: the responses found for it, oldest first; at most `limit` + 1.
-        now_s: Unix time in seconds; a response is visible while it expires strictly later (R-111).
+        stored: the responses found for it that have not expired, oldest first; at most `limit` + 1.
         limit: how many responses a chain may have (D-31).
 
     Raises:
-        PreviousResponseNotFoundError: the response or an ancestor is missing or has expired.
+        PreviousResponseNotFoundError: the response or an ancestor is not among those found.
         PreviousResponseNotCompletedError: the response failed, was cancelled or is still running.
         ChainTooLongError: the chain is longer than `limit` or runs in a circle.
     """
     if not stored:
         raise PreviousResponseNotFoundError(previous_id)
-    for response in reversed(stored):
-        if response.created.expires_at <= now_s:
-            raise PreviousResponseNotFoundError(previous_id, response.id)
     if len(stored) > limit:
         raise ChainTooLongError(previous_id, limit)
     if missing := stored[0].created.previous_response_id:

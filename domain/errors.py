@@ -220,7 +220,7 @@ class ItemNotFoundError(NotFoundError):
 
 
 class PreviousResponseNotFoundError(NotFoundError):
-    """The chain the request continues is not whole any more (R-122)."""
+    """The chain the request continues is not whole any more (R-122); `missing` is the link that is gone."""
 
     code = "previous_response_not_found"
     param = "previous_response_id"
@@ -228,6 +228,23 @@ class PreviousResponseNotFoundError(NotFoundError):
     def __init__(self, response_id: str, missing: str | None = None) -> None:
         link = "" if missing in (None, response_id) else f", because its ancestor '{missing}' is gone"
         super().__init__(f"Previous response '{response_id}' was not found or has expired{link}.")
+        self.response_id = response_id
+        self.missing = missing or response_id
+
+
+class PreviousResponseExpiredError(NotFoundError):
+    """The owner's own response, or one before it, is over its time (D-37)."""
+
+    code = "previous_response_expired"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, expired: str) -> None:
+        which = (
+            f"'{response_id}' has expired"
+            if expired == response_id
+            else f"'{response_id}' cannot be continued, because its ancestor '{expired}' has expired"
+        )
+        super().__init__(f"Previous response {which}. Start a new conversation.")
 
 
 class PreviousResponseNotCompletedError(InvalidRequestError):

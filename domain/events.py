@@ -88,10 +88,11 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
 
     `input` is the request's own messages; `instructions` the effective ones (R-149); `tools`, `tool_choice`
     and `text` are what the client sent, `reasoning` has the effort that was used (R-173); `defaulted` names
-    the fields whose values are the model's defaults (R-177); `expires_at` is Unix time in seconds
-    (R-027); `instance_id` and `boot_id` say which loaded model and which process (R-142); `retry_keys` are
-    the names and values by which clients mark their retries; `body_sha256` is the digest of the request's
-    body, in hex, if an idempotency key is among them; `replay_of` is the response this one runs again.
+    the fields whose values are the model's defaults (R-177); `expires_at` is Unix time in seconds (R-027),
+    `retention_s` the retention that the request set, if it did (D-37); `instance_id` and `boot_id` say which
+    loaded model and which process (R-142); `retry_keys` are the names and values by which clients mark their
+    retries; `body_sha256` is the digest of the request's body, in hex, if an idempotency key is among them;
+    `replay_of` is the response this one runs again.
     """
 
     response_id: str
@@ -121,6 +122,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     retry_keys: dict[str, str] = {}
     body_sha256: str | None = None
     replay_of: str | None = None
+    retention_s: int | None = None
     defaulted: tuple[str, ...] = ()
     wire_version: int = 1
 

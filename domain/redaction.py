@@ -19,6 +19,7 @@ from turnlog.domain.events import (
     TurnPersisted,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, MessageItem, ReasoningItem
+from turnlog.domain.retention import requested_retention_s
 from turnlog.domain.tokens import PromptRecord
 
 
@@ -74,6 +75,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         max_output_tokens=event.max_output_tokens,
         store=event.store,
         replay_of=event.replay_of,
+        retention_s=requested_retention_s(event),
         wire_version=event.wire_version,
     )
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import Echoed, ResponseCreated, Sampling
 from turnlog.domain.request import TurnRequest
+from turnlog.domain.retention import requested_retention_s
 from turnlog.domain.tools import read_choice
 
 _SAMPLING = tuple(name for name in Sampling.__struct_fields__ if name not in ("seed", "top_logprobs"))
@@ -55,8 +56,8 @@ def check_settable(names: Iterable[str]) -> None:
 def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
     """The request that makes the original's turn once more, with these changes.
 
-    It continues the same response as the original did and is kept as long. Instructions are the effective
-    ones, so that it does not matter where the chain had them from.
+    It continues the same response as the original did, with the same retention. Instructions are the
+    effective ones, so that it does not matter where the chain had them from.
     """
     sampled = {name: value for name, value in changes.settings.items() if name in _SAMPLING}
     request = TurnRequest(
@@ -80,7 +81,7 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         cache_salt=original.cache_salt,
         echoed=msgspec.convert(original, Echoed, from_attributes=True),
         metadata=original.metadata,
-        retention_s=original.expires_at - original.at_ms // 1000,
+        retention_s=requested_retention_s(original),
         replay_of=original.response_id,
     )
     return replace(request, **{name: changes.settings[name] for name in changes.settings.keys() - sampled})

@@ -126,6 +126,7 @@ class Response(Lifecycle):
                 metadata=request.metadata,
                 store=request.store,
                 expires_at=expires_at,
+                retention_s=request.retention_s,
                 retry_keys=request.retry_keys,
                 body_sha256=request.body_sha256,
                 replay_of=request.replay_of,

@@ -8,6 +8,7 @@ from typing import Any
 
 from eventsourcing.sqlite import SQLiteCursor
 
+from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.finder import Finder
 from turnlog.domain.audit.attempts import attempts_with
 from turnlog.domain.audit.filters import AuditFilter
@@ -21,9 +22,9 @@ _NEIGHBOURS = 100
 """How many responses with the same body count as candidates for attempts, before and after one."""
 
 _ROWS = """
-    SELECT responses.*,
+    SELECT responses.*, expiries.expires_at AS expires,
         (SELECT json_group_array(name) FROM response_tools WHERE response_tools.n = responses.n) AS tools
-    FROM responses
+    FROM responses JOIN expiries USING (response_id)
 """
 _ROW = f"{_ROWS} WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)"
 _NUMBERED = f"{_ROWS} WHERE n IN (SELECT value FROM json_each(:numbers))"
@@ -70,13 +71,14 @@ _BEGINNING = """
 _LAST_CHARACTER = "\U0010ffff"
 
 
-def page(cursor: SQLiteCursor, wanted: AuditFilter) -> AuditPage:
+def page(cursor: SQLiteCursor, mapper: EventMapper, wanted: AuditFilter) -> AuditPage:
     """See `AuditReader.find`."""
-    numbers = Finder(cursor, wanted).numbers(wanted.limit + 1)
+    numbers, scan = Finder(cursor, mapper, wanted).find(wanted.limit + 1)
     shown = numbers[: wanted.limit]
     cursor.execute(_NUMBERED, {"numbers": json.dumps(shown)})
     rows = {row["n"]: _audit_row(row) for row in cursor.fetchall()}
-    return AuditPage([rows[n] for n in shown], has_more=len(numbers) > wanted.limit)
+    has_more = len(numbers) > wanted.limit or bool(scan and scan.cut)
+    return AuditPage([rows[n] for n in shown], has_more, scan)
 
 
 def row(cursor: SQLiteCursor, response_id: str, owner: str | None) -> AuditRow | None:
@@ -129,7 +131,7 @@ def _audit_row(row: Any) -> AuditRow:
         created_ms=row["created_ms"],
         started_ms=row["started_ms"],
         ended_ms=row["ended_ms"],
-        expires_at=row["expires_at"],
+        expires_at=row["expires"],
         last_version=row["last_version"],
         expired=bool(row["expired"]),
         usage=usage or None,

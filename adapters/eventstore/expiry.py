@@ -1,5 +1,8 @@
 """Removes the content of expired responses from the log, in small steps on the writer's thread (D-14)."""
 
+# Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
+# ruff: noqa: S608
+
 import json
 import logging
 from collections.abc import Set
@@ -19,11 +22,24 @@ from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
-_DUE = """
-    SELECT response_id, last_version, state FROM responses
-    WHERE NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
-        AND response_id NOT IN (SELECT value FROM json_each(:spare))
+_SPARE = "(SELECT value FROM json_each(:spare))"
+_DUE_BY_LIMIT = f"""
+    SELECT response_id, last_version, state FROM responses INDEXED BY responses_limited
+    WHERE limited AND NOT expired AND expires_at < :now_s AND state IN ('persisted', 'failed')
+        AND response_id NOT IN {_SPARE}
     ORDER BY expires_at, response_id LIMIT 1
+"""
+# A turn that runs will keep its conversation when it is committed. A turn that failed, or was run again, may
+# itself be kept longer than its conversation.
+_DUE = f"""
+    SELECT response_id, last_version, state
+    FROM conversations INDEXED BY conversations_with_content
+        CROSS JOIN responses INDEXED BY responses_with_content ON responses.chain = conversations.chain
+    WHERE NOT conversations.expired AND conversations.expires_at < :now_s
+        AND NOT limited AND NOT responses.expired AND responses.expires_at < :now_s
+        AND state IN ('persisted', 'failed')
+        AND conversations.chain NOT IN (SELECT chain FROM responses WHERE response_id IN {_SPARE})
+    ORDER BY conversations.expires_at, conversations.chain, responses.expires_at, response_id LIMIT 1
 """
 _EVENTS = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
@@ -83,9 +99,11 @@ class ContentSweep:
 
     def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
         """The expired response that is next, with the last version it has."""
-        cursor.execute(_DUE, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
-        row = cursor.fetchone()
-        return row and _Place(*row)
+        for statement in (_DUE_BY_LIMIT, _DUE):
+            cursor.execute(statement, {"now_s": now_s, "spare": json.dumps(sorted(spare))})
+            if row := cursor.fetchone():
+                return _Place(*row)
+        return None
 
     def _expire(self, cursor: SQLiteCursor, due: _Place, after: int, now_s: int, limit: int) -> _Place:
         """Go through the next events of a response, at most `limit`; how far it is done then."""

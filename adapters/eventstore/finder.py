@@ -2,21 +2,28 @@
 
 Each condition's matches are counted first, up to `NARROW`. A condition with fewer leads: its index supplies
 the candidates, and the others are checked on each. If none is that selective, matches are frequent, and
-scanning in the order of creation soon fills a page.
+scanning in the order of creation soon fills a page. A text that is too short for the text index is looked for
+in the events of the candidates, so far as a bound allows.
 """
 
 # Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
 # ruff: noqa: S608
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from eventsourcing.sqlite import SQLiteCursor
 
-from turnlog.adapters.eventstore import textindex
+from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.domain.audit.filters import AuditFilter
-from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.audit.folding import folded
+from turnlog.domain.audit.rows import Scan
+from turnlog.domain.errors import InvalidRequestError, StorageError
+
+log = logging.getLogger("turnlog")
 
 NARROW = 1000
 """Fewer candidates than this are sorted faster than scanned in order."""
@@ -24,6 +31,10 @@ NARROW = 1000
 _FIRST_CHUNK = 128
 _LARGEST_CHUNK = 4096
 """How many responses the text index is queried for at a time; few at first, which may suffice."""
+
+SCANNED_RESPONSES = 5_000
+SCANNED_CHARACTERS = 10_000_000
+"""Of so many a search reads the texts themselves for one page, which takes about a second."""
 
 _STATUSES_OF_STATE = {
     "created": ("queued",),
@@ -62,49 +73,83 @@ class _Place(NamedTuple):
 
 
 class Finder:
-    """Finds the responses of one filter. Use it in one transaction.
+    """Finds the responses of one filter. Use it once, in one transaction.
 
     Raises:
         InvalidRequestError: `after` is not the id of a response that can be seen.
     """
 
-    def __init__(self, cursor: SQLiteCursor, wanted: AuditFilter) -> None:
+    def __init__(self, cursor: SQLiteCursor, mapper: EventMapper, wanted: AuditFilter) -> None:
         self._cursor = cursor
+        self._mapper = mapper
         self._wanted = wanted
+        self._text = folded(wanted.q or "")
+        self._scans = 0 < len(self._text) < textindex.SHORTEST
         self._parameters: dict[str, Any] = {}
         self._after = self._place_after() if wanted.after else None
         conditions = list(self._conditions())
-        matches = self._matches()
-        self._text_is_common = wanted.q is not None and len(matches) == NARROW
-        if wanted.q is not None and not self._text_is_common:
-            conditions.insert(0, self._among(matches))
+        self._text_is_common = False
+        if self._text and not self._scans:
+            matches = textindex.matches(cursor, self._text, limit=NARROW)
+            self._text_is_common = len(matches) == NARROW
+            if not self._text_is_common:
+                conditions.insert(0, self._among(matches))
         self._lead = self._leading(conditions)
         self._checks = [each for each in conditions if each is not self._lead]
 
-    def numbers(self, limit: int) -> list[int]:
-        """The numbers of the responses, in the order that is wanted, at most `limit`."""
-        if not self._text_is_common:
-            return [place.n for place in self._select(self._after, limit)]
+    def find(self, limit: int) -> tuple[list[int], Scan | None]:
+        """The numbers of the responses, in the order that is wanted, at most `limit`; how a scan went."""
+        if self._scans:
+            return self._scanned(limit)
+        if self._text_is_common:
+            return self._with_common_text(limit), None
+        return [place.n for place in self._select(self._after, limit)], None
+
+    def _with_common_text(self, limit: int) -> list[int]:
         found: list[int] = []
+        for chunk in self._chunks():
+            matching = textindex.matches_among(self._cursor, self._text, [place.n for place in chunk])
+            found += [place.n for place in chunk if place.n in matching]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def _scanned(self, limit: int) -> tuple[list[int], Scan]:
+        """Those that have the text, of as many as the bound allows to look at."""
+        found: list[int] = []
+        looked_at, characters, last, cut = 0, 0, None, False
+        for place in (place for chunk in self._chunks() for place in chunk):
+            cut = looked_at >= SCANNED_RESPONSES or characters >= SCANNED_CHARACTERS
+            if cut or len(found) == limit:
+                break
+            text = self._text_of(place)
+            if self._text in text:
+                found.append(place.n)
+            looked_at, characters, last = looked_at + 1, characters + len(text), place
+        return found, self._scan(looked_at, last, cut=cut)
+
+    def _text_of(self, place: _Place) -> str:
+        try:
+            return readmodel.text_of(self._cursor, self._mapper, place.n)
+        except StorageError:
+            log.exception("[store] a response cannot be searched")
+            return ""
+
+    def _scan(self, looked_at: int, last: _Place | None, *, cut: bool) -> Scan:
+        reached = None
+        if last:
+            self._cursor.execute("SELECT response_id FROM responses WHERE n = :n", {"n": last.n})
+            reached = self._cursor.fetchone()["response_id"]
+        return Scan(responses=looked_at, reached=reached, reached_ms=last and last.created_ms, cut=cut)
+
+    def _chunks(self) -> Iterator[list[_Place]]:
+        """All places that the other conditions admit, some at a time."""
         after, size = self._after, _FIRST_CHUNK
-        while len(found) < limit:
-            chunk = self._select(after, size)
-            if chunk:
-                found += self._with_text([place.n for place in chunk])
+        while chunk := self._select(after, size):
+            yield chunk
             if len(chunk) < size:
                 break
             after, size = chunk[-1], min(2 * size, _LARGEST_CHUNK)
-        return found[:limit]
-
-    def _with_text(self, numbers: list[int]) -> list[int]:
-        assert self._wanted.q is not None
-        matching = textindex.matches_among(self._cursor, self._wanted.q, numbers)
-        return [n for n in numbers if n in matching]
-
-    def _matches(self) -> list[int]:
-        if self._wanted.q is None:
-            return []
-        return textindex.matches(self._cursor, self._wanted.q, limit=NARROW)
 
     def _place_after(self) -> _Place:
         statement = """
@@ -125,7 +170,7 @@ class Finder:
         return next((each for each in conditions if each.order), _ALL)
 
     def _select(self, after: _Place | None, limit: int) -> list[_Place]:
-        """The next places after one, by everything but a common text."""
+        """The next places after one, by everything but a common or a short text."""
         lead, direction = self._lead, self._wanted.order
         table = lead.order or "responses"
         holds = [lead.leads or lead.holds, *(each.holds for each in self._checks)]
@@ -141,8 +186,9 @@ class Finder:
             comparison = "<" if direction == "desc" else ">"
             holds.append(f"({table}.created_ms, {table}.n) {comparison} (:after_ms, :after_n)")
             parameters |= {"after_ms": after.created_ms, "after_n": after.n}
-        if self._text_is_common:
-            holds.append("NOT responses.expired")
+        if self._text_is_common or self._scans:
+            # As in the text index: what has ended, and has its content.
+            holds.append("NOT responses.expired AND responses.ended_ms IS NOT NULL")
         self._cursor.execute(
             f"SELECT {table}.created_ms, {table}.n FROM {lead.source} WHERE {' AND '.join(holds)} "
             f"ORDER BY {table}.created_ms {direction}, {table}.n {direction} LIMIT :limit",

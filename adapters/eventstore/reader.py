@@ -44,17 +44,26 @@ _EVENTS = """
 # The depth also ends a chain that runs in a circle.
 _CHAIN = """
     WITH RECURSIVE chain (depth, response_id, previous_response_id) AS (
-        SELECT 0, response_id, previous_response_id FROM responses
-        WHERE response_id = :response_id AND NOT expired AND coalesce(owner = :owner, TRUE)
+        SELECT 0, response_id, previous_response_id FROM responses JOIN expiries USING (response_id)
+        WHERE response_id = :response_id AND NOT expired AND expiries.expires_at > :now_s
+            AND coalesce(owner = :owner, TRUE)
         UNION ALL
         SELECT depth + 1, ancestor.response_id, ancestor.previous_response_id
         FROM chain JOIN responses AS ancestor ON ancestor.response_id = chain.previous_response_id
-        WHERE depth < :limit AND NOT ancestor.expired AND coalesce(ancestor.owner = :owner, TRUE)
+            JOIN expiries ON expiries.response_id = ancestor.response_id
+        WHERE depth < :limit AND NOT ancestor.expired AND expiries.expires_at > :now_s
+            AND coalesce(ancestor.owner = :owner, TRUE)
     )
     SELECT depth, originator_id, originator_version, topic, state
     FROM chain JOIN stored_events ON originator_id = response_id
     WHERE topic <> :deltas
     ORDER BY depth DESC, originator_version
+"""
+_DATED = """
+    SELECT originator_id, originator_version, topic, stored_events.state, expiries.expires_at AS expires
+    FROM responses JOIN expiries USING (response_id) JOIN stored_events ON originator_id = response_id
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+    ORDER BY originator_version
 """
 # The ids come as one JSON list: a statement has room for so many parameters only.
 _ITEMS = """
@@ -62,8 +71,8 @@ _ITEMS = """
     FROM stored_events
     WHERE topic = :closed AND originator_id IN (
         SELECT items.response_id
-        FROM response_items AS items JOIN responses USING (response_id)
-        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expires_at > :now_s
+        FROM response_items AS items JOIN responses USING (response_id) JOIN expiries USING (response_id)
+        WHERE item_id IN (SELECT value FROM json_each(:item_ids)) AND expiries.expires_at > :now_s
             AND coalesce(owner = :owner, TRUE)
     )
 """
@@ -113,14 +122,30 @@ class SqliteEventReader:
 
         return self._submit(read, owner)
 
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """All events of a response with the time at which it expires; see `EventReader.dated`."""
+
+        def read() -> tuple[list[Recorded], int]:
+            rows = self._select(_DATED, response_id=response_id, owner=owner)
+            events = [self._event(place) for *place, _ in rows]
+            return events, rows[0]["expires"] if rows else 0
+
+        return self._submit(read, owner)
+
     def chain(
-        self, response_id: str, *, limit: int, owner: str | None = None
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
     ) -> Future[list[list[Recorded]]]:
         """The events of a response and at most `limit` ancestors, oldest response first, without deltas."""
 
         def read() -> list[list[Recorded]]:
             deltas = topic(ItemExtended)
-            wanted = {"response_id": response_id, "limit": limit, "owner": owner, "deltas": deltas}
+            wanted = {
+                "response_id": response_id,
+                "limit": limit,
+                "now_s": now_s,
+                "owner": owner,
+                "deltas": deltas,
+            }
             rows, left_bytes = [], self._chain_bytes.limit
             with self._reading() as cursor:
                 cursor.execute(_CHAIN, wanted)
@@ -161,7 +186,7 @@ class SqliteEventReader:
 
     def find(self, wanted: AuditFilter) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
-        return self._look_up(audit.page, wanted)
+        return self._look_up(audit.page, self._mapper, wanted)
 
     def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
         """The row of one response; None if it is not there."""

@@ -1,10 +1,14 @@
 """What lists and chains stand on: rows told by the events, written in the transaction of the events.
 
-One row per response, one per item id, one per metadata key and called tool, and the text index. They hold
-nothing of their own, so they can be made again from the log at any time; `VERSION` rises whenever the rows
-would come out differently.
+One row per response and conversation, one per item id, one per metadata key and called tool, and the text
+index. They hold nothing of their own, so they can be made again from the log at any time; `VERSION` rises
+whenever the rows would come out differently.
 """
 
+# Statements are joined of the pieces in this file; whatever comes from outside is a parameter.
+# ruff: noqa: S608
+
+import unicodedata
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -34,8 +38,11 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
 from turnlog.domain.response import fold
+from turnlog.domain.retention import requested_retention_s
 
-VERSION = 3
+_FORM = 4
+# Texts are folded by this Python's tables, and leave the index only by the form in which they came into it.
+VERSION = 1000 * _FORM + int(unicodedata.unidata_version.partition(".")[0])
 
 Progress = Callable[[int, int], None]
 """Called with the number of events read and the number there are."""
@@ -44,17 +51,44 @@ Progress = Callable[[int, int], None]
 _NEW_RESPONSE = """
     INSERT INTO responses (
         response_id, previous_response_id, replay_of, chain, owner, model, state, status,
-        created_ms, expires_at, last_version, expired, retry_digest, body_digest
+        created_ms, expires_at, limited, last_version, expired, retry_digest, body_digest
     ) VALUES (
         :response_id, :previous_response_id, :replay_of,
         coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
-        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :last_version, 0,
+        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version, 0,
         :retry_digest, :body_digest
     )
 """
 _CHILDREN_JOIN_CHAIN = """
     UPDATE responses SET chain = (SELECT chain FROM responses WHERE response_id = :response_id)
     WHERE chain = :response_id AND response_id <> :response_id
+"""
+_CHAIN = "(SELECT chain FROM responses WHERE response_id = :response_id)"
+# The first response of a conversation gives it its own expiry; from then on each use moves it.
+_CONVERSATION = f"""
+    INSERT INTO conversations VALUES ({_CHAIN}, :expires_at, 0) ON CONFLICT DO UPDATE SET expired = 0
+"""
+_CONVERSATIONS_JOIN = f"""
+    UPDATE conversations SET expires_at = max(
+        expires_at, coalesce((SELECT expires_at FROM conversations WHERE chain = :response_id), 0)
+    ) WHERE chain = {_CHAIN}
+"""
+_JOINED_CONVERSATION_GONE = f"""
+    DELETE FROM conversations WHERE chain = :response_id AND chain <> {_CHAIN}
+"""
+# Not what expired before the turn was accepted: what is gone for its owner never comes back. A replay is no
+# use of the conversation, and as all turns, it has its own expiry besides.
+_CONVERSATION_USED = """
+    UPDATE conversations SET expires_at = max(conversations.expires_at, used.expires_at)
+    FROM responses AS used
+    WHERE used.response_id = :response_id AND used.replay_of IS NULL
+        AND conversations.chain = used.chain AND conversations.expires_at > used.created_ms / 1000
+"""
+_CONVERSATION_EXPIRED = f"""
+    UPDATE conversations SET expired = 1
+    WHERE chain = {_CHAIN} AND NOT EXISTS (
+        SELECT 1 FROM responses WHERE responses.chain = conversations.chain AND NOT responses.expired
+    )
 """
 _NEW_METADATA = """
     INSERT INTO response_metadata
@@ -81,8 +115,11 @@ _NEW_TOOL = """
     WHERE response_id = :response_id AND body_digest IS NOT NULL
     ON CONFLICT DO NOTHING
 """
+# The conversation of a response that expired by the rules of an earlier version may go on.
 _EXPIRED_RESPONSE = """
-    UPDATE responses SET expired = 1, last_version = :last_version WHERE response_id = :response_id
+    UPDATE responses SET expired = 1, last_version = :last_version,
+        expires_at = (SELECT min(expires_at, :at_s) FROM expiries WHERE response_id = :response_id)
+    WHERE response_id = :response_id
 """
 _DIGESTS_GONE = """
     UPDATE responses SET retry_digest = NULL, body_digest = NULL WHERE response_id = :response_id
@@ -98,6 +135,7 @@ _TOOLS_GONE = """
 _NEW_ITEM = "INSERT INTO response_items VALUES (:item_id, :response_id, :output_index) ON CONFLICT DO NOTHING"
 
 _NUMBER = "SELECT n FROM responses WHERE response_id = :response_id"
+_ID = "SELECT response_id FROM responses WHERE n = :n"
 _SPOKEN = """
     SELECT originator_id, originator_version, topic, state FROM stored_events
     WHERE originator_id = :response_id AND topic IN (:created, :closed, :committed, :failed)
@@ -132,11 +170,12 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one 
         case ItemClosed(item=FunctionCallItem() | CustomCallItem() as call, listed=True):
             return [(_LONGER_RESPONSE, place), *_called((call,), place)]
         case TurnCommitted() as event:
-            return [(_ENDED_RESPONSE, _ended(event, place))]
+            return [(_ENDED_RESPONSE, _ended(event, place)), (_CONVERSATION_USED, place)]
         case TurnFailed() as event:
             return [(_ENDED_RESPONSE, _ended(event, place)), *_called(event.calls, place)]
-        case ContentExpired():
-            return [(_EXPIRED_RESPONSE, place), (_ITEMS_GONE, place)]
+        case ContentExpired(at_ms=at_ms):
+            expired = {**place, "at_s": at_ms // 1000}
+            return [(_EXPIRED_RESPONSE, expired), (_ITEMS_GONE, place), (_CONVERSATION_EXPIRED, place)]
         case ItemExtended() | ItemClosed() | ReasoningDropped() | TurnPersisted() | PersistHardTimedOut():
             return [(_LONGER_RESPONSE, place)]
         case _ as unreachable:
@@ -159,12 +198,16 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
         "model": event.model,
         "created_ms": event.at_ms,
         "expires_at": event.expires_at,
+        "limited": requested_retention_s(event) is not None,
         "retry_digest": retry_digest and bytes.fromhex(retry_digest),
         "body_digest": body_digest and bytes.fromhex(body_digest),
     }
-    changes = [(_NEW_RESPONSE, row)]
+    changes = [(_NEW_RESPONSE, row), (_CONVERSATION, row)]
     if parent:
-        changes.append((_CHILDREN_JOIN_CHAIN, place))
+        changes += [
+            (statement, place)
+            for statement in (_CONVERSATIONS_JOIN, _JOINED_CONVERSATION_GONE, _CHILDREN_JOIN_CHAIN)
+        ]
     for key, value in metadata_texts(event.metadata).items():
         changes.append((_NEW_METADATA, {**place, "key": key, "value": value}))
     return changes
@@ -221,16 +264,30 @@ def remove_content(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) 
         textindex.remove(cursor, *found)
 
 
+def text_of(cursor: SQLiteCursor, mapper: EventMapper, n: int) -> str:
+    """The searchable text of response number `n`; empty if it has none, or none any more.
+
+    Raises:
+        StorageError: an event cannot be read.
+    """
+    cursor.execute(_ID, {"n": n})
+    return _text(cursor, mapper, cursor.fetchone()["response_id"])
+
+
 def _numbered_text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> tuple[int, str] | None:
     """The response's number with its searchable text; None if it has none, or none any more."""
+    text = _text(cursor, mapper, response_id)
+    cursor.execute(_NUMBER, {"response_id": response_id})
+    return (cursor.fetchone()["n"], text) if text else None
+
+
+def _text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> str:
     cursor.execute(_SPOKEN, {"response_id": response_id, **_SPOKEN_TOPICS})
     story = [mapper.to_domain_event(StoredEvent(*row)).event for row in cursor.fetchall()]
     # The first event loses its content first, and with it the text leaves the index.
     if not story or story[0].expired_sha256 is not None:
-        return None
-    text = searchable_text(fold(story))
-    cursor.execute(_NUMBER, {"response_id": response_id})
-    return (cursor.fetchone()["n"], text) if text else None
+        return ""
+    return searchable_text(fold(story))
 
 
 def version(cursor: SQLiteCursor) -> int | None:

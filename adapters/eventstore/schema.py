@@ -2,11 +2,18 @@
 
 `n` numbers the responses in the order in which they were stored. Every index for one value ends in the time
 of creation, so that whatever it leads to comes newest first without sorting.
+
+`responses.expires_at` is what the response's own request and its server set, and, once its content was
+removed, when it did expire. The view `expiries` has when a response expires: a conversation that is used
+keeps its responses, except those that their requests limited. A conversation is `expired` when all its
+responses are.
 """
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS readmodel_version (version INTEGER NOT NULL)"
 
 TABLES = (
+    "DROP VIEW IF EXISTS expiries",
+    "DROP TABLE IF EXISTS conversations",
     "DROP TABLE IF EXISTS responses",
     "DROP TABLE IF EXISTS response_items",
     "DROP TABLE IF EXISTS response_metadata",
@@ -28,6 +35,7 @@ TABLES = (
         started_ms INTEGER,
         ended_ms INTEGER,
         expires_at INTEGER NOT NULL,
+        limited INTEGER NOT NULL,
         last_version INTEGER NOT NULL,
         expired INTEGER NOT NULL,
         input_tokens INTEGER,
@@ -49,7 +57,26 @@ TABLES = (
     "CREATE INDEX responses_of_retry ON responses (retry_digest, created_ms) WHERE retry_digest IS NOT NULL",
     "CREATE INDEX responses_by_latency ON responses (ended_ms - created_ms) WHERE ended_ms IS NOT NULL",
     "CREATE INDEX responses_by_tokens ON responses (input_tokens + output_tokens) WHERE ended_ms IS NOT NULL",
-    "CREATE INDEX responses_with_content ON responses (expires_at, response_id) WHERE NOT expired",
+    "CREATE INDEX responses_with_content ON responses (chain, expires_at, response_id) WHERE NOT expired",
+    "CREATE INDEX responses_limited ON responses (expires_at, response_id) WHERE limited AND NOT expired",
+    """
+    CREATE TABLE conversations (
+        chain TEXT PRIMARY KEY,
+        expires_at INTEGER NOT NULL,
+        expired INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX conversations_with_content ON conversations (expires_at, chain) WHERE NOT expired",
+    """
+    CREATE VIEW expiries AS
+    SELECT
+        response_id,
+        CASE
+            WHEN limited OR responses.expired THEN responses.expires_at
+            ELSE max(responses.expires_at, conversations.expires_at)
+        END AS expires_at
+    FROM responses JOIN conversations USING (chain)
+    """,
     """
     CREATE TABLE response_items (
         item_id TEXT PRIMARY KEY,

@@ -1,6 +1,7 @@
 """The full-text index over what was asked and answered: FTS5 by trigrams, so that any piece of text is found.
 
 It holds no text, only where each run of three characters is; whoever takes a text out must say what it was.
+Texts and what is looked for in them are `folded` (`domain.audit.folding`).
 """
 
 import sqlite3
@@ -9,7 +10,11 @@ from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.domain.errors import StorageError
 
-TOKENIZER = "trigram"
+TOKENIZER = "trigram case_sensitive 1"
+
+SHORTEST = 3
+"""Characters; what is shorter is in the index nowhere."""
+
 _SECURE_DELETE_SINCE = (3, 42)
 
 _NO_INDEX = "DROP TABLE IF EXISTS response_texts"
@@ -48,22 +53,22 @@ def create(cursor: SQLiteCursor) -> None:
 
 def add(cursor: SQLiteCursor, n: int, text: str) -> None:
     """Let response number `n` be found by its text."""
-    cursor.execute(_ADD, {"n": n, "text": _indexable(text)})
+    cursor.execute(_ADD, {"n": n, "text": text})
 
 
 def remove(cursor: SQLiteCursor, n: int, text: str) -> None:
     """Take a response out. `text` must be what it was added with, or the index is damaged."""
-    cursor.execute(_REMOVE, {"n": n, "text": _indexable(text)})
+    cursor.execute(_REMOVE, {"n": n, "text": text})
 
 
 def matches(cursor: SQLiteCursor, text: str, *, limit: int) -> list[int]:
-    """Numbers of responses whose text has `text` in it, case aside; at most `limit`."""
+    """Numbers of responses whose text has `text` in it; at most `limit`."""
     cursor.execute(f"{_MATCH} LIMIT :limit", {"phrase": _phrase(text), "limit": limit})
     return [n for (n,) in cursor.fetchall()]
 
 
 def matches_among(cursor: SQLiteCursor, text: str, numbers: list[int]) -> set[int]:
-    """Those of `numbers` whose text has `text` in it, case aside."""
+    """Those of `numbers` whose text has `text` in it."""
     phrase, low, high = _phrase(text), min(numbers), max(numbers)
     # One look at the whole range costs about as much for each number in it as a look at one alone.
     if high - low < 8 * len(numbers):
@@ -87,10 +92,5 @@ def optimize(connection: sqlite3.Connection) -> None:
 
 def _phrase(text: str) -> str:
     """The text as one quoted phrase of FTS5's query language, in which nothing has a meaning."""
-    quoted = _indexable(text).replace('"', '""')
+    quoted = text.replace('"', '""')
     return f'"{quoted}"'
-
-
-def _indexable(text: str) -> str:
-    # SQLite's tokenizer reads no further than a NUL.
-    return text.replace("\0", " ")

@@ -15,7 +15,8 @@ from turnlog.adapters.openai.events import event_object, time_text
 from turnlog.adapters.openai.response import response_object
 from turnlog.domain.audit.compare import FORM, Comparison
 from turnlog.domain.audit.failures import failure
-from turnlog.domain.audit.views import Conversation, Line, RowView, TurnView, state_times
+from turnlog.domain.audit.rows import Scan
+from turnlog.domain.audit.views import Conversation, Line, PageView, RowView, TurnView, state_times
 from turnlog.domain.events import Recorded, ResponseCreated
 from turnlog.domain.messages import Message
 
@@ -58,6 +59,27 @@ def row_object(view: RowView) -> Json:
     }
 
 
+def found_object(found: PageView) -> Json:
+    """A page of responses that were looked for; the next one is that after `last_id`.
+
+    `scan` says how far the texts themselves were read, null where an index served.
+    """
+    page, rows = found.page, [row_object(each) for each in found.rows]
+    scan = page.scan and scan_object(page.scan)
+    return page_object(rows, has_more=page.has_more) | {"last_id": page.last_id, "scan": scan}
+
+
+def scan_object(scan: Scan) -> Json:
+    """How far a search came that reads the texts themselves: how many responses, and down to which."""
+    return {
+        "object": "audit.scan",
+        "responses": scan.responses,
+        "reached": time_text(scan.reached_ms),
+        "reached_id": scan.reached,
+        "complete": not scan.cut,
+    }
+
+
 def page_object(rows: Sequence[Json], *, has_more: bool) -> Json:
     """A page of rows, nodes or the like, each with an id."""
     return {
@@ -81,7 +103,7 @@ def turn_object(view: TurnView) -> Json:
         "object": "audit.turn",
         "times": {state: time_text(at_ms) for state, at_ms in state_times(response, view.events).items()},
         "request": request_object(response.created, shown=shown),
-        "response": response_object(response) if shown else None,
+        "response": response_object(response, view.row.expires_at) if shown else None,
         "engine": {
             "instance_id": response.created.instance_id,
             "boot_id": response.created.boot_id,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnlog.adapters.openai.forms import ITEMS, REFERENCE, TOOLS, Metadata, ModelName, ModelSwap, RequestBody
 from turnlog.adapters.openai.limits import IDEMPOTENCY_KEY_CHARACTERS, RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody
-from turnlog.domain.audit.filters import MAX_LIMIT, MIN_QUERY_CHARACTERS, Order
+from turnlog.domain.audit.filters import MAX_LIMIT, Order
 from turnlog.domain.audit.rows import ApiStatus
 from turnlog.domain.events import FailureReason
 from turnlog.domain.lifecycle import Status
@@ -161,7 +161,7 @@ _CONDITIONS = (
     *map(_query, ("model", "owner", "chain", "replay_of", "tool")),
     _count("min_latency_ms"),
     _count("min_tokens"),
-    _query("q", type="string", minLength=MIN_QUERY_CHARACTERS),
+    _query("q", type="string", minLength=1),
     _query("metadata.KEY") | {"description": "The metadata value of any KEY."},
     _query("order", enum=list(get_args(Order))),
     _query("after"),
@@ -197,7 +197,7 @@ _PATHS: Json = {
     ),
     "/v1/responses/{response_id}/events": _get("List the stored events of a response", "List", _ID),
     "/v1/responses/{response_id}/replay": {"post": _REPLAY},
-    "/v1/audit/responses": _get("Find responses", "Page", *_CONDITIONS),
+    "/v1/audit/responses": _get("Find responses", "FoundPage", *_CONDITIONS),
     "/v1/audit/responses/{response_id}": _get(
         "Get a turn", "AuditTurn", _ID, _query("include", enum=["prompt_ids"])
     ),
@@ -245,6 +245,12 @@ def _object(**properties: Json) -> Json:
 
 
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
+_PAGE: Json = {
+    "object": {"const": "list"},
+    "data": _OBJECTS,
+    "has_more": {"type": "boolean"},
+    "last_id": _NULLABLE,
+}
 _SCHEMAS: Json = {
     "Text": _STRING,
     "Error": _object(error=_object(type=_STRING, message=_STRING, code=_STRING, param=_NULLABLE)),
@@ -258,7 +264,8 @@ _SCHEMAS: Json = {
         "properties": {"event": _STRING, "data": _STRING},
         "required": ["data"],
     },
-    "Page": _object(object={"const": "list"}, data=_OBJECTS, has_more={"type": "boolean"}, last_id=_NULLABLE),
+    "Page": _object(**_PAGE),
+    "FoundPage": _object(**_PAGE, scan={"type": ["object", "null"]}),
     "AuditTurn": _object(
         id=_STRING,
         object={"const": "audit.turn"},

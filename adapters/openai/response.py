@@ -24,13 +24,20 @@ Json = dict[str, Any]
 _SERVER_ERRORS = ("error", "finish_reason_error", "stream_exhausted")
 
 
-def response_object(response: Response) -> Json:
-    """The response as `GET /v1/responses/{id}` shows it, in any state."""
+def response_object(response: Response, expires_at: int | None = None) -> Json:
+    """The response as `GET /v1/responses/{id}` shows it, in any state.
+
+    Args:
+        expires_at: Unix time in seconds. It moves as the conversation goes on (D-37), so it is in no frame:
+            a stream read again has the same bytes.
+    """
     output = [item_object(item) for item in response.items]
     result = _object(response.created, response.ended, api_status(response), output)
     details, started = result["incomplete_details"], response.started
     if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
         details["limit"] = started.output_limit
+    if expires_at is not None:
+        result["expires_at"] = expires_at
     return result
 
 

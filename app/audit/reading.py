@@ -20,6 +20,7 @@ from turnlog.domain.audit.views import (
     Conversation,
     Exchange,
     Line,
+    PageView,
     RowView,
     TurnView,
     exchanges,
@@ -52,8 +53,8 @@ class Audit:
         self._retrieval = retrieval
         self.clock = clock
 
-    async def find(self, wanted: AuditFilter, caller: Caller) -> tuple[list[RowView], bool]:
-        """One page of the responses that the filter admits, and whether there are more.
+    async def find(self, wanted: AuditFilter, caller: Caller) -> PageView:
+        """One page of the responses that the filter admits.
 
         Raises:
             ForbiddenError: the filter looks into content that the caller may not read.
@@ -61,7 +62,7 @@ class Audit:
         """
         check_may_ask(wanted, caller)
         page = await _read(self.log.find(wanted))
-        return await self._views(page.rows, caller), page.has_more
+        return PageView(await self._views(page.rows, caller), page)
 
     async def turn(self, response_id: str, caller: Caller, *, with_prompt_ids: bool = False) -> TurnView:
         """Everything about one turn that is stored and that the caller may see.

@@ -7,14 +7,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from turnlog.adapters.openai.audit import row_object
+from turnlog.adapters.openai.audit import row_object, scan_object
 from turnlog.app.audit.filters import read_filter
 from turnlog.app.audit.times import EXAMPLES
 from turnlog.app.cli.console import err, fail, out, print_json
 from turnlog.app.cli.log_file import OpenedLog, opened
 from turnlog.app.cli.options import db_option, json_option
 from turnlog.app.cli.printing import ago, duration, plain_table, status_text
-from turnlog.domain.audit.rows import ApiStatus, AuditRow
+from turnlog.domain.audit.rows import ApiStatus, AuditRow, Scan
 from turnlog.domain.events import FailureReason
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.owners import LOCAL, LOCAL_OWNER
@@ -67,17 +67,27 @@ def list_responses(db: str | None, *, as_json: bool, **options: Any) -> None:
     """
     with opened(db) as log:
         wanted = read_filter(list(_conditions(log, options)), now_ms=log.audit.clock.now_ms())
-        seen, has_more = log.ask(log.audit.find(wanted, LOCAL))
+        found = log.ask(log.audit.find(wanted, LOCAL))
         now_ms = log.audit.clock.now_ms()
+    page = found.page
     if as_json:
-        print_json(*map(row_object, seen))
-    elif seen:
-        rows = [each.row for each in seen]
-        out.print(response_table(rows, now_ms, narrow=out.width < NARROW_COLUMNS))
-    else:
+        print_json(*map(row_object, found.rows), *([scan_object(page.scan)] if page.scan else []))
+        return
+    if page.rows:
+        out.print(response_table(page.rows, now_ms, narrow=out.width < NARROW_COLUMNS))
+    elif not page.has_more:
         err.print("No matching responses.")
-    if has_more and not as_json:
-        err.print(f"More responses: add --after {seen[-1].row.response_id}")
+    if page.scan and page.scan.cut:
+        err.print(scan_line(page.scan, now_ms))
+    if page.has_more:
+        err.print(f"More responses: add --after {page.last_id}")
+
+
+def scan_line(scan: Scan, now_ms: int) -> str:
+    """How far a scan came that stopped at its bound."""
+    assert scan.reached_ms is not None
+    reached = ago((now_ms - scan.reached_ms) / 1000)
+    return f"Text this short has no index: searched {scan.responses:,} responses so far, up to {reached}."
 
 
 def _conditions(log: OpenedLog, options: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,7 @@ from turnlog.adapters.litestar.stream import FrameStream
 from turnlog.adapters.openai.audit import (
     comparison_object,
     conversation_object,
-    page_object,
-    row_object,
+    found_object,
     timeline_object,
     turn_object,
 )
@@ -42,8 +41,7 @@ _EXPORT_HEADERS = {
 async def find_responses(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The responses that meet every condition of the query, the newest first unless it says otherwise."""
     wanted = read_filter(request.query_params.multi_items(), now_ms=service.audit.clock.now_ms())
-    rows, has_more = await service.audit.find(wanted, caller)
-    return page_object([row_object(each) for each in rows], has_more=has_more)
+    return found_object(await service.audit.find(wanted, caller))
 
 
 @get("/v1/audit/responses/{response_id:str}")

@@ -42,7 +42,7 @@ async def replay_response(
         stream = _frames(story, original_pace=body.pace == "original")
         return FrameStream(stream, drain_limit_s=drain_limit_s())
     if body.kind == "retell":
-        return Response(response_object(original))
+        return Response(response_object(original, story.expires_at))
     if body.kind == "check":
         with service.quotas.beginning(original.created.owner):
             checking = service.replays.check(original, yields=body.yields)

@@ -90,7 +90,7 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     cache_class = response.started.cache_class
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
-        return Response(response_object(response), headers=headers)
+        return Response(response_object(response, response.created.expires_at), headers=headers)
     data = stream_bytes(
         await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
     )
@@ -115,7 +115,7 @@ def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
     headers = _cache_headers(turn.cache_class, ended)
     if isinstance(ended, TurnFailed):
         return failed_turn(ended, turn.response.id, headers, request)
-    return Response(response_object(turn.response), headers=headers)
+    return Response(response_object(turn.response, turn.expires_at), headers=headers)
 
 
 def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
@@ -169,7 +169,7 @@ async def read_response(
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     query = single(request, "stream", "starting_after", "include_obfuscation")
     if not _flag(query, "stream"):
-        return Response(response_object(await service.retrieval.response(response_id, caller.owner)))
+        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
     start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if turn := service.retrieval.live(response_id, caller.owner):

@@ -71,12 +71,13 @@ def assemble(
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     metrics.show(*reader.budgets)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
+    persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
         models=models,
         chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
         retrieval=retrieval,
         live=live,
-        persistence=Persistence(measured, pending, models.registry, live, clock),
+        persistence=persistence,
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
@@ -108,7 +109,7 @@ def assemble(
         heartbeat_s=settings.heartbeat_s,
         recover=partial(recover, journal, reader, clock),
         tidy=prefix_cache.sweep,
-        sweep=partial(sweep, journal, live, clock),
+        sweep=partial(sweep, journal, persistence, clock),
         interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )

@@ -205,7 +205,7 @@ class TurnlogServer(uvicorn.Server):
 
     async def _drain(self) -> None:
         if running := self._turns.running:
-            log.warning("stopping: waiting for %d turns, press Ctrl-C again to stop now", running)
+            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
         first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
         await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
         for each in first:

@@ -31,7 +31,7 @@ from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response
-from turnlog.domain.retention import expires_at
+from turnlog.domain.retention import earliest_expiry, expires_at
 
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
@@ -142,7 +142,7 @@ class Turns:
         )
         response = self._created(response_id, request, plan, owner, lease.instance_id)
         # This number is all that the turn's last write keeps of the chain (R-126, R-352).
-        expires_at_s = min(each.created.expires_at for each in (response, *chain))
+        expires_at_s = earliest_expiry(response.created, (each.created for each in chain))
         return self._set_running(response, plan, admission, lookup, earliest_expiry_ms=expires_at_s * 1000)
 
     def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:

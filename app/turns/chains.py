@@ -18,6 +18,7 @@ from turnlog.domain.errors import (
     ChainReadError,
     ChainTooLargeError,
     NotFoundError,
+    PreviousResponseExpiredError,
     PreviousResponseNotFoundError,
     StorageTimeoutError,
     UnavailableError,
@@ -123,6 +124,7 @@ class Chains:
         Raises:
             PreviousResponseNotFoundError, PreviousResponseNotCompletedError, ChainTooLongError: see
                 `domain.continuation`.
+            PreviousResponseExpiredError: the owner's response, or one before it, has expired (D-37).
             StorageTimeoutError: the response has ended but its write has not settled; retry.
             ChainReadError: the store failed.
         """
@@ -138,7 +140,7 @@ class Chains:
             return first.chain
         # Another owner's pending write is neither waited for nor revealed (D-18).
         if previous_id in self.pending and not self.pending.concerns(previous_id, owner):
-            raise first.miss
+            raise await self._refusal(first.miss, owner)
         return await self._after_a_miss(previous_id, owner, first, awaited=awaited)
 
     async def _after_a_miss(self, previous_id: str, owner: str, first: LookUp, *, awaited: bool) -> Chain:
@@ -158,7 +160,7 @@ class Chains:
         if row.answer is Answer.STORAGE_TIMEOUT:
             raise StorageTimeoutError(previous_id)
         if last.miss:
-            raise last.miss
+            raise await self._refusal(last.miss, owner)
         return last.chain
 
     async def _wait_for_write(self, previous_id: str, *, awaited: bool) -> Wait:
@@ -184,10 +186,18 @@ class Chains:
         """Read the chain; a miss if none of the owner's is stored whole, or a link is gone."""
         chain = await self._read(previous_id, owner)
         try:
-            check_chain(previous_id, chain, now_s=self._clock.now_ms() // 1000, limit=self._max_length)
+            check_chain(previous_id, chain, limit=self._max_length)
         except PreviousResponseNotFoundError as miss:
             return LookUp(miss=miss)
         return LookUp(chain)
+
+    async def _refusal(self, miss: PreviousResponseNotFoundError, owner: str) -> NotFoundError:
+        """What the owner is told of a chain that is not there; of another's it is told nothing (D-18)."""
+        try:
+            expired = await self._retrieval.has_expired(miss.missing, owner)
+        except Exception as error:
+            raise ChainReadError(miss.response_id, error) from error
+        return PreviousResponseExpiredError(miss.response_id, miss.missing) if expired else miss
 
     async def _read(self, previous_id: str, owner: str) -> list[Response]:
         """The stored responses; none if the owner has none or the store raises `NotFoundError` (R-113)."""

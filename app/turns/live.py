@@ -98,6 +98,12 @@ class LiveTurn:
         self._given_up: asyncio.TimerHandle | None = None
         self.publish([response.created])
 
+    @property
+    def expires_at(self) -> int | None:
+        """Unix time in seconds from which the response is gone, or later (D-37); None if it is not stored."""
+        created = self.response.created
+        return created.expires_at if created.store else None
+
     def publish(self, events: Sequence[ResponseEvent]) -> None:
         """Render events to frames for all readers."""
         frames = [frame for event in events for frame in self._framer.receive(event, self.response)]

@@ -76,8 +76,8 @@ class PendingWrites(Generic[Write]):
         """A write was started; it can be found at once (R-128).
 
         Args:
-            earliest_expiry_ms: when the response or the first of its chain expires, so that the write is
-                of no use any more; None if that is not known (R-129).
+            earliest_expiry_ms: when the response or the first of its chain expires for good, so that the
+                write is of no use any more; None if that is not known (R-129).
         """
         owner = self._owner_of(response_id)
         self._in_flight[response_id] = _InFlight(write, earliest_expiry_ms, owner)

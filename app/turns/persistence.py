@@ -51,7 +51,7 @@ class Persistence:
     pins: InstancePins
     live: LiveTurns
     clock: Clock
-    under_way: "set[asyncio.Future[None]]" = field(default_factory=set)
+    under_way: "dict[asyncio.Future[None], str]" = field(default_factory=dict)
 
     def begin(
         self, created: ResponseCreated, earliest_expiry_ms: int, written: Written | None = None
@@ -59,12 +59,17 @@ class Persistence:
         """The log of an accepted turn; writes its first event.
 
         Args:
-            earliest_expiry_ms: when the first of the response and its chain expires (R-352).
+            earliest_expiry_ms: when the response can no longer be continued (`retention.earliest_expiry`).
             written: called for every append that settles, on the event loop.
         """
         turn_log = TurnLog(created, earliest_expiry_ms, self, written)
         turn_log.keep([created])
         return turn_log
+
+    @property
+    def open_ids(self) -> frozenset[str]:
+        """The responses that will get more events: they run, or their last write is under way."""
+        return self.live.ids.union(self.under_way.values())
 
     async def until_settled(self) -> None:
         """Wait until every last write that has been started has landed or failed."""
@@ -164,7 +169,7 @@ class FinalWrite:
         write = asyncio.wrap_future(self._log.last_write)
         if self._committed:
             self._persistence.pending.register(self._id, write, self._log.earliest_expiry_ms)
-        self._persistence.under_way.add(write)
+        self._persistence.under_way[write] = self._id
         write.add_done_callback(self._settled)
         self._call_later(persist_soft_limit_s(), self._passed_soft_limit)
         if hard_s := persist_hard_limit_s():
@@ -191,7 +196,7 @@ class FinalWrite:
 
     def _settled(self, write: "asyncio.Future[None]") -> None:
         """The write has landed or failed, in time or late (R-359, R-360)."""
-        self._persistence.under_way.discard(write)
+        del self._persistence.under_way[write]
         self._persistence.pending.settle(self._id, write)
         self._end(write.exception())
 

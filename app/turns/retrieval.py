@@ -21,7 +21,7 @@ from turnlog.domain.errors import (
     ResponsesError,
     StorageTimeoutError,
 )
-from turnlog.domain.events import Recorded, ResponseCreated, ResponseEvent
+from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER, Caller
 from turnlog.domain.ports import AuditReader, Clock, EventReader
@@ -37,6 +37,17 @@ class Story(NamedTuple):
 
     response: Response
     events: list[ResponseEvent]
+    expires_at: int
+
+
+class Found(NamedTuple):
+    """A response as far as it has come, and the Unix time in seconds from which it is gone (D-37).
+
+    None if it is not to be stored.
+    """
+
+    response: Response
+    expires_at: int | None
 
 
 class Retrieval:
@@ -56,11 +67,12 @@ class Retrieval:
         """The turn, if its last event is not stored yet."""
         return self._live.of(response_id, owner)
 
-    async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Response:
+    async def response(self, response_id: str, owner: str = LOCAL_OWNER) -> Found:
         """The response as far as it has come; raises what `story` raises."""
         if turn := self.live(response_id, owner):
-            return turn.response
-        return (await self.story(response_id, owner)).response
+            return Found(turn.response, turn.expires_at)
+        story = await self.story(response_id, owner)
+        return Found(story.response, story.expires_at)
 
     async def story(self, response_id: str, owner: str = LOCAL_OWNER) -> Story:
         """A response that has ended.
@@ -69,8 +81,11 @@ class Retrieval:
             ResponseNotFoundError: there is none, it has expired, or its end could not be stored.
             StorageTimeoutError: its end is still being written.
         """
-        stored = await self._visible(response_id, owner)
-        return self._whole(response_id, stored, owner, otherwise=ResponseNotFoundError(response_id))
+        # Asked before the look-up: a write that settles while it runs must not turn its miss into a 404.
+        awaited = self._pending.concerns(response_id, owner)
+        stored, expires_at = await self._visible(response_id, owner)
+        otherwise = StorageTimeoutError(response_id) if awaited else ResponseNotFoundError(response_id)
+        return _whole(stored, expires_at, otherwise)
 
     async def events(self, response_id: str, owner: str = LOCAL_OWNER) -> list[Recorded]:
         """The stored events of a response, in order; those of a turn that has just ended may take a moment.
@@ -80,7 +95,7 @@ class Retrieval:
         """
         if (turn := self.live(response_id, owner)) and turn.response.ended is not None:
             await turn.until_settled(chain_write_wait_s())
-        events = await self._visible(response_id, owner)
+        events, _ = await self._visible(response_id, owner)
         if not events:
             raise ResponseNotFoundError(response_id)
         return events
@@ -90,11 +105,17 @@ class Retrieval:
 
         None if it is not there or its end is not stored: its last write is under way, or failed.
         """
-        groups = await asyncio.wrap_future(self._log.chain(response_id, limit=limit, owner=owner))
-        if not groups or self._has_expired(groups[-1]):
+        found = self._log.chain(response_id, limit=limit, now_s=self._now_s, owner=owner)
+        groups = await asyncio.wrap_future(found)
+        if not groups:
             return []
         chain = [fold_stored(recorded.event for recorded in group) for group in groups]
         return chain if chain[-1].ended else []
+
+    async def has_expired(self, response_id: str, owner: str) -> bool:
+        """Whether the log has an expired response of the owner's with that id."""
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id, owner=owner))
+        return bool(events) and expires_at <= self._now_s
 
     async def latest_under_key(self, key_digest: str, *, since_ms: int) -> str | None:
         """The newest stored response under an idempotency key that has not failed; None if there is none."""
@@ -103,8 +124,7 @@ class Retrieval:
     async def items(self, item_ids: Set[str], owner: str) -> dict[str, Item]:
         """The owner's output items of those ids, by id; those not there are left out."""
         live = self._live.items_of(owner, item_ids)
-        now_s = self._clock.now_ms() // 1000
-        stored = self._log.items(item_ids - live.keys(), now_s=now_s, owner=owner)
+        stored = self._log.items(item_ids - live.keys(), now_s=self._now_s, owner=owner)
         return await asyncio.wrap_future(stored) | live
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
@@ -134,10 +154,12 @@ class Retrieval:
                 raise NotEndedError(response_id)
             if not await turn.until_settled(chain_write_wait_s()):
                 raise StorageTimeoutError(response_id)
+        awaited = response_id in self._pending
         row, events = await self.stored(response_id)
-        if row.expired or row.expires_at <= self._clock.now_ms() // 1000:
+        if row.expired or row.expires_at <= self._now_s:
             raise ContentExpiredError(response_id)
-        story = self._whole(response_id, events, row.owner, otherwise=NotEndedError(response_id))
+        otherwise = StorageTimeoutError(response_id) if awaited else NotEndedError(response_id)
+        story = _whole(events, row.expires_at, otherwise)
         if not await self.reads_content(caller, row):
             raise ForbiddenError("Operators may replay failed turns only.")
         return story
@@ -157,22 +179,20 @@ class Retrieval:
             found = await asyncio.wrap_future(self._log.row(earlier))
         return found is not None and found.reason is not None
 
-    async def _visible(self, response_id: str, owner: str) -> list[Recorded]:
-        """The stored events; none if the owner has no such response, or it has expired."""
-        events = await asyncio.wrap_future(self._log.events(response_id, owner=owner))
-        return [] if events and self._has_expired(events) else events
+    @property
+    def _now_s(self) -> int:
+        return self._clock.now_ms() // 1000
 
-    def _has_expired(self, events: Sequence[Recorded]) -> bool:
-        created = events[0].event
-        assert isinstance(created, ResponseCreated), f"a response begins with {created}"
-        return created.expires_at <= self._clock.now_ms() // 1000
+    async def _visible(self, response_id: str, owner: str) -> tuple[list[Recorded], int]:
+        """The stored events and when they expire; none if the owner has no such response or it expired."""
+        events, expires_at = await asyncio.wrap_future(self._log.dated(response_id, owner=owner))
+        return events if expires_at > self._now_s else [], expires_at
 
-    def _whole(
-        self, response_id: str, stored: Sequence[Recorded], owner: str, *, otherwise: ResponsesError
-    ) -> Story:
-        """The story; if its end is not stored, the error depends on whether it is still being written."""
-        events = [recorded.event for recorded in stored]
-        response = fold_stored(events) if events else None
-        if response and response.ended:
-            return Story(response, events)
-        raise StorageTimeoutError(response_id) if self._pending.concerns(response_id, owner) else otherwise
+
+def _whole(stored: Sequence[Recorded], expires_at: int, otherwise: ResponsesError) -> Story:
+    """The story, if its end is stored."""
+    events = [recorded.event for recorded in stored]
+    response = fold_stored(events) if events else None
+    if response and response.ended:
+        return Story(response, events, expires_at)
+    raise otherwise

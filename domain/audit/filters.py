@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from turnlog.domain.audit.folding import folded
 from turnlog.domain.audit.rows import ApiStatus
 from turnlog.domain.errors import ForbiddenError, InvalidRequestError
 from turnlog.domain.events import FailureReason
@@ -18,9 +19,6 @@ MAX_LIMIT = 1000
 
 MAX_METADATA = 16
 """Pairs of metadata to ask for: no response has more."""
-
-MIN_QUERY_CHARACTERS = 3
-"""The text index knows runs of three characters; what is shorter is in it nowhere."""
 
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "state": tuple(status.value for status in Status),
@@ -38,7 +36,8 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     lifecycle's, `status` the API's. `chain` is the id of any response of a conversation and admits all of
     it, forks and replays too. `metadata` holds values as text, other than strings as JSON. `tool` is a tool
     that was called. `min_latency_ms` is from creation to end, `min_tokens` counts input and output.
-    `q` is text that the input or the output has somewhere, upper and lower case alike.
+    `q` is text that the input or the output has somewhere; what looks the same is the same, and so are upper
+    and lower case (`folding.folded`).
 
     A page has `limit` responses at most, those next after the one whose id is `after`, by creation.
 
@@ -84,8 +83,8 @@ def _check_condition(name: str, value: Any) -> None:
         words = _WORDS.get(name)
         if words and value not in words:
             raise InvalidRequestError(f"{name} must be one of {', '.join(words)}.", param=name)
-    if name == "q" and value is not None and len(value) < MIN_QUERY_CHARACTERS:
-        raise InvalidRequestError(f"q must have at least {MIN_QUERY_CHARACTERS} characters.", param="q")
+    if name == "q" and value is not None and not folded(value):
+        raise InvalidRequestError("q must have at least one visible character.", param="q")
     if name == "limit" and not 1 <= value <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}.", param="limit")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -45,8 +45,32 @@ class AuditRow(Struct, frozen=True, kw_only=True):
         return None if self.ended_ms is None else self.ended_ms - self.created_ms
 
 
+class Scan(Struct, frozen=True, kw_only=True):
+    """How far a search came that reads the texts themselves, because the index does not hold so short a text.
+
+    It looked at so many `responses` that meet the other conditions, the last of them the one with the id
+    `reached`. If it was `cut` there are more, at which a page after that one looks.
+    """
+
+    responses: int
+    reached: str | None
+    reached_ms: int | None
+    cut: bool
+
+
 class AuditPage(Struct, frozen=True):
-    """Rows in the order that was asked for."""
+    """Rows in the order that was asked for; `scan` is None where an index served.
+
+    With `has_more` the next page is the one after `last_id`.
+    """
 
     rows: list[AuditRow]
     has_more: bool
+    scan: Scan | None = None
+
+    @property
+    def last_id(self) -> str | None:
+        """The last row's id or, if a scan was cut, that of the last response it looked at."""
+        if self.scan and self.scan.cut:
+            return self.scan.reached
+        return self.rows[-1].response_id if self.rows else None

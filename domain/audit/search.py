@@ -5,19 +5,20 @@ from typing import Any
 
 import msgspec
 
+from turnlog.domain.audit.folding import folded
 from turnlog.domain.items import item_texts
 from turnlog.domain.messages import Message
 from turnlog.domain.response import Response
 
 
 def searchable_text(response: Response) -> str:
-    """What `q` is looked for in: the own input messages of a turn and its listed output items.
+    """What `q` is looked for in: the own input messages of a turn and its listed output items, folded.
 
     Each is on a line of its own: text, reasoning, and the name and arguments of calls. Instructions are not
     in it: every turn of a chain inherits them.
     """
     pieces = [*_spoken(response.created.input), *item_texts(response.items, call="{} {}")]
-    return "\n".join(piece for piece in pieces if piece)
+    return "\n".join(filter(None, map(folded, pieces)))
 
 
 def _spoken(messages: Iterable[Message]) -> Iterator[str]:

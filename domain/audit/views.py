@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnlog.domain.audit.rows import AuditRow
+from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.audit.seen import PromptIds, Seen, prompt_ids, seen
 from turnlog.domain.audit.trees import Kind
 from turnlog.domain.events import ItemExtended, ItemOpened, ReasoningDropped, Recorded, TurnPersisted
@@ -21,6 +21,13 @@ class RowView(Struct, frozen=True):
 
     row: AuditRow
     content: Content
+
+
+class PageView(Struct, frozen=True):
+    """The rows of a page as their reader may see them."""
+
+    rows: list[RowView]
+    page: AuditPage
 
 
 class TurnView(RowView, frozen=True, kw_only=True):

@@ -56,7 +56,8 @@ class ContentExpirer(Protocol):
         their content but keep their places. Call it again until it returns 0.
 
         Args:
-            spare: responses to leave alone, because more events of theirs will be appended.
+            spare: responses to leave alone, because more events of theirs will be appended; their
+                conversations are left alone, too, as far as they are not limited (D-37).
             limit: how many events one step may go through.
         """
 
@@ -71,13 +72,20 @@ class EventReader(Protocol):
     def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """All events of a response in order, and its expiry as Unix time in seconds (D-37).
+
+        No events and 0 if there is no such response.
+        """
+
     def chain(
-        self, response_id: str, *, limit: int, owner: str | None = None
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
     ) -> Future[list[list[Recorded]]]:
         """The events of a response and its ancestors, oldest response first, in one query, without deltas.
 
-        A chain ends before the first ancestor that is not there or whose content was removed: the oldest
-        response returned then names it as its `previous_response_id`. At most `limit` + 1 responses are read.
+        A chain ends before the first ancestor that is not there, whose content was removed or that expires
+        at `now_s` or before: the oldest response returned then names it as its `previous_response_id`. At
+        most `limit` + 1 responses are read.
         """
 
     def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:

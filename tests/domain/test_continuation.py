@@ -13,14 +13,10 @@ from turnlog.domain.errors import (
 from turnlog.domain.events import ResponseEvent
 from turnlog.domain.response import Response, fold_stored
 
-NOW_S = CREATED.at_ms // 1000
 
-
-def stored(
-    response_id: str, previous: str | None, *ending: ResponseEvent, expires_at: int = NOW_S + 60
-) -> Response:
+def stored(response_id: str, previous: str | None, *ending: ResponseEvent) -> Response:
     """A response as the store has it."""
-    created = replace(CREATED, response_id=response_id, previous_response_id=previous, expires_at=expires_at)
+    created = replace(CREATED, response_id=response_id, previous_response_id=previous)
     return fold_stored([created, *ending])
 
 
@@ -30,7 +26,7 @@ SECOND = stored("resp_2", "resp_1", STARTED, COMMITTED)
 
 def check(*chain: Response, limit: int = 10) -> None:
     """Check the chain behind resp_2."""
-    check_chain("resp_2", chain, now_s=NOW_S, limit=limit)
+    check_chain("resp_2", chain, limit=limit)
 
 
 def test_a_whole_chain_of_committed_responses_may_be_continued() -> None:
@@ -52,14 +48,6 @@ def test_a_missing_ancestor_makes_the_whole_chain_not_found() -> None:
     """R-111."""
     with pytest.raises(PreviousResponseNotFoundError, match="its ancestor 'resp_1' is gone"):
         check(SECOND)
-
-
-def test_an_expired_ancestor_makes_the_whole_chain_not_found() -> None:
-    """R-111: visible while it expires strictly later than now."""
-    expired = stored("resp_1", None, STARTED, COMMITTED, expires_at=NOW_S)
-
-    with pytest.raises(PreviousResponseNotFoundError, match="its ancestor 'resp_1' is gone"):
-        check(expired, SECOND)
 
 
 @pytest.mark.parametrize(

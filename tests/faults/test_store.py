@@ -343,7 +343,7 @@ async def test_what_gives_no_clear_answer_is_tried_until_it_is_in_the_log_once(
         store.recorder.faults.extend(faults)
         turn = await service.turns.begin(asked("hi"))
         await turn.settled.wait()
-        read_again = await service.retrieval.response(turn.response.id)
+        read_again = (await service.retrieval.response(turn.response.id)).response
 
     (story,) = stories(tmp_path / "turnlog.db").values()
     check_whole(story)

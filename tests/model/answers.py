@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from tests.model.known import KnownTurn
 from tests.model.store import Disk, Reads
-from turnlog.domain.events import Recorded, ResponseCreated, TurnCommitted, TurnFailed
+from turnlog.domain.events import TurnCommitted, TurnFailed
 
 FOUND = None
 """The request goes on. Every other answer is the code of an error."""
 CHAIN_NOT_FOUND = "previous_response_not_found"
+CHAIN_EXPIRED = "previous_response_expired"
 NOT_COMPLETED = "previous_response_not_completed"
 NOT_FOUND = "response_not_found"
 RETRY = "storage_timeout"
@@ -25,7 +26,11 @@ class Stored(Enum):
     WELL_ENDED = auto()
     FAILED = auto()
     IN_PART = auto()
+    EXPIRED = auto()
     NOT_AT_ALL = auto()
+
+
+GONE = (Stored.EXPIRED, Stored.NOT_AT_ALL)
 
 
 ENDED = (Stored.WELL_ENDED, Stored.FAILED)
@@ -34,11 +39,10 @@ ENDED = (Stored.WELL_ENDED, Stored.FAILED)
 class Moment(NamedTuple):
     """What is so about a response at one moment.
 
-    `alone` is what the disk has of it, `chained` what it has of it and of all the turns before it; what has
-    expired is not there. `unsettled` is whether its last write has begun and not settled; `in_flight`
-    whether moreover the turn was committed and the write has not passed the hard limit; `marked` whether it
-    has, and is remembered. `useless` is whether it has expired, or its chain has. `told` is the turn, if
-    the server has it in memory.
+    `alone` is what the disk has of it, `chained` what it has of it and of all the turns before it.
+    `unsettled` is whether its last write has begun and not settled; `in_flight` whether moreover the turn was
+    committed and the write has not passed the hard limit; `marked` whether it has, and is remembered.
+    `useless` is whether it has expired, or its chain has. `told` is the turn, if the server has it in memory.
     """
 
     alone: Stored
@@ -52,9 +56,10 @@ class Moment(NamedTuple):
 
 def stored_alone(disk: Disk, response_id: str, now_ms: int) -> Stored:
     """What the disk has of a response."""
-    created = _created(disk.streams.get(response_id, []))
-    if created is None or created.expires_at <= now_ms // 1000:
+    if disk.created(response_id) is None:
         return Stored.NOT_AT_ALL
+    if disk.expires_at(response_id) <= now_ms // 1000:
+        return Stored.EXPIRED
     match disk.ends(response_id):
         case [TurnCommitted()]:
             return Stored.WELL_ENDED
@@ -65,20 +70,14 @@ def stored_alone(disk: Disk, response_id: str, now_ms: int) -> Stored:
 
 
 def stored_chain(disk: Disk, response_id: str, now_ms: int) -> Stored:
-    """The same, if the disk has all the turns before it too."""
-    link: str | None = response_id
-    while link is not None:
-        created = _created(disk.streams.get(link, []))
-        if created is None or stored_alone(disk, link, now_ms) is Stored.NOT_AT_ALL:
-            return Stored.NOT_AT_ALL
+    """The same, if it has ended and the disk has all the turns before it too."""
+    alone = stored_alone(disk, response_id, now_ms)
+    link = response_id if alone in ENDED else None
+    while link and (created := disk.created(link)):
+        if (gone := stored_alone(disk, link, now_ms)) in GONE:
+            return gone
         link = created.previous_response_id
-    return stored_alone(disk, response_id, now_ms)
-
-
-def _created(stream: list[Recorded]) -> ResponseCreated | None:
-    first = stream[0].event if stream else None
-    assert first is None or isinstance(first, ResponseCreated), "a response begins with its creation"
-    return first
+    return Stored.NOT_AT_ALL if link else alone
 
 
 def to_continuation(asked: Moment, answered: Moment, reads: Reads) -> str | None:
@@ -97,15 +96,16 @@ def to_continuation(asked: Moment, answered: Moment, reads: Reads) -> str | None
     if asked.chained is Stored.FAILED:
         return NOT_COMPLETED
     # The first look-up has missed; from here on it is the table.
-    if not asked.in_flight and not asked.marked:
-        return CHAIN_NOT_FOUND
     if reads is Reads.FAIL_LATER:
         return BROKEN
+    gone = CHAIN_EXPIRED if answered.chained is Stored.EXPIRED else CHAIN_NOT_FOUND
+    if not asked.in_flight and not asked.marked:
+        return gone
     if answered.chained is Stored.WELL_ENDED:
         return FOUND
     if not answered.unsettled:
-        return CHAIN_NOT_FOUND
-    return CHAIN_NOT_FOUND if asked.in_flight and answered.useless else RETRY
+        return gone
+    return gone if asked.in_flight and answered.useless else RETRY
 
 
 def reached_the_marker(code: str | None, reads: Reads) -> bool:

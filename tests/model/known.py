@@ -13,7 +13,7 @@ class KnownTurn:
     """One accepted turn.
 
     Args:
-        earliest_expiry_ms: when it, or the first of the turns before it, expires.
+        limit_ms: when it, or the first of the turns before it, expires by the limit of its request.
         process: the number of the process that runs it.
         watched: the turn as its client holds it while it runs.
 
@@ -23,7 +23,7 @@ class KnownTurn:
     """
 
     created: ResponseCreated
-    earliest_expiry_ms: int
+    limit_ms: float
     process: int
     watched: LiveTurn | None
     sent: list[bytes] = field(default_factory=list)
@@ -41,6 +41,11 @@ class KnownTurn:
     def stored(self) -> bool:
         """Whether it is to be stored."""
         return self.created.store
+
+    @property
+    def earliest_expiry_ms(self) -> float:
+        """When it cannot be continued any more, unless others use its conversation."""
+        return min(self.created.expires_at * 1000, self.limit_ms)
 
     @property
     def committed(self) -> bool:

@@ -122,7 +122,7 @@ class Server:
 
     def sweep(self) -> None:
         """Let expired content go, from now on and every few minutes."""
-        self.ask(sweep(self.journal, self.live, self.clock))
+        self.ask(sweep(self.journal, self.persistence, self.clock))
 
     def die(self) -> None:
         """Be gone: no line of this process has an effect any more."""

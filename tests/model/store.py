@@ -61,13 +61,15 @@ class Disk:
     """What outlives a process: the events of each response, the one of version n at place n - 1.
 
     `acknowledged` is what a process was told to be stored. `misplaced` was handed over with another version
-    than the one after the last: a fault of whoever wrote it.
+    than the one after the last: a fault of whoever wrote it. `conversations` has for the first response of
+    each when the last turn that was committed in it lets it expire.
     """
 
     def __init__(self) -> None:
         self.streams: dict[str, list[Recorded]] = {}
         self.acknowledged: list[Recorded] = []
         self.misplaced: list[Recorded] = []
+        self.conversations: dict[str, int] = {}
         self._seen: dict[str, int] = {}
 
     def grown(self) -> list[str]:
@@ -92,19 +94,49 @@ class Disk:
                 self.misplaced.append(recorded)
                 return False
             stream.append(recorded)
+            self._move(recorded)
         return True
+
+    def created(self, response_id: str) -> ResponseCreated | None:
+        """The first event of the response."""
+        first = next(iter(self.events(response_id)), None)
+        assert first is None or isinstance(first, ResponseCreated), "a response begins with its creation"
+        return first
+
+    def expires_at(self, response_id: str) -> int:
+        """When the response is gone: by its own limit, or with its conversation (D-37)."""
+        created = self.created(response_id)
+        assert created
+        if created.retention_s is not None:
+            return created.expires_at
+        return max(created.expires_at, self.conversations[self._first_of(response_id)])
+
+    def _first_of(self, response_id: str) -> str:
+        created = self.created(response_id)
+        previous = created and created.previous_response_id
+        return self._first_of(previous) if previous else response_id
+
+    def _move(self, recorded: Recorded) -> None:
+        """What the event does to the expiry of its conversation."""
+        created, first = self.created(recorded.response_id), self._first_of(recorded.response_id)
+        assert created
+        now_at = self.conversations.setdefault(first, created.expires_at)
+        if isinstance(recorded.event, TurnCommitted) and now_at > created.at_ms // 1000:
+            self.conversations[first] = max(now_at, created.expires_at)
 
     def expire(self, now_s: int, spare: Set[str]) -> int:
         """Mark what is over as expired, as a sweep does; how many responses that were.
 
         The content stays, so that it can be compared with what was sent.
         """
+        running = {self._first_of(response_id) for response_id in spare & self.streams.keys()}
         due = [
             response_id
             for response_id, stream in self.streams.items()
-            if isinstance(stream[0].event, ResponseCreated)
-            and stream[0].event.expires_at < now_s
+            if stream
+            and self.expires_at(response_id) < now_s
             and response_id not in spare
+            and (self._is_limited(response_id) or self._first_of(response_id) not in running)
             and self.ends(response_id)
             and not self.has_expired(response_id)
         ]
@@ -112,6 +144,10 @@ class Disk:
             version = len(self.streams[response_id]) + 1
             self.take([Recorded(response_id, version, ContentExpired(at_ms=now_s * 1000))])
         return len(due)
+
+    def _is_limited(self, response_id: str) -> bool:
+        created = self.created(response_id)
+        return created is not None and created.retention_s is not None
 
     def has_expired(self, response_id: str) -> bool:
         """Whether the sweep was there."""
@@ -310,17 +346,22 @@ class Reader:
         """See `EventReader.events`."""
         return self._answer(list(self._disk.streams.get(response_id, ())))
 
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """See `EventReader.dated`."""
+        stream = list(self._disk.streams.get(response_id, ()))
+        return self._answer((stream, self._disk.expires_at(response_id) if stream else 0))
+
     def chain(
-        self, response_id: str, *, limit: int, owner: str | None = None
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
     ) -> Future[list[list[Recorded]]]:
         """See `EventReader.chain`."""
         found: list[list[Recorded]] = []
         link: str | None = response_id
-        while link in self._disk.streams and not self._disk.has_expired(link) and len(found) <= limit:
-            stream = self._disk.streams[link]
-            assert isinstance(stream[0].event, ResponseCreated)
-            found.insert(0, list(stream))
-            link = stream[0].event.previous_response_id
+        while link and (created := self._disk.created(link)) and len(found) <= limit:
+            if self._disk.has_expired(link) or self._disk.expires_at(link) <= now_s:
+                break
+            found.insert(0, list(self._disk.streams[link]))
+            link = created.previous_response_id
         return self._answer(found)
 
     def unfinished(self) -> Future[list[str]]:

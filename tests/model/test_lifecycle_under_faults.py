@@ -211,19 +211,19 @@ class LifecycleUnderFaults(RuleBasedStateMachine):
         """It is told as far as it has come, or as it is stored; its events are those that are stored."""
         asked = self.world.moment(turn)
         with self.world.facing(faults) as server:
-            code, response = self.world.answer(server.retrieval.response(turn), reads, meanwhile)
+            code, found = self.world.answer(server.retrieval.response(turn), reads, meanwhile)
             right = answers.to_reading(asked, self.world.moment(turn), reads)
             assert code in right, f"{code}, not {right}: {asked}"
-            if response and asked.told:
-                assert response.ended == asked.told.ended
-            elif response:
-                assert [response.ended] == self.world.disk.ends(turn)
+            if found and asked.told:
+                assert found.response.ended == asked.told.ended
+            elif found:
+                assert [found.response.ended] == self.world.disk.ends(turn)
 
             stored = list(self.world.disk.streams.get(turn, ()))
             code, events = self.world.answer(server.retrieval.events(turn), Reads.WORK, meanwhile)
             if events is None:
                 assert code == answers.NOT_FOUND
-                assert not stored or self.world.moment(turn).alone is answers.Stored.NOT_AT_ALL
+                assert not stored or self.world.moment(turn).alone in answers.GONE
             else:
                 assert events[: len(stored)] == stored
                 assert events == self.world.disk.streams[turn][: len(events)]

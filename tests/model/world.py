@@ -1,5 +1,6 @@
 """Servers that come and go, the disk that outlives them, and what is known of every turn."""
 
+import math
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -92,10 +93,10 @@ class World:
     def accept(self, turn: LiveTurn, previous: str | None) -> None:
         """A turn was begun; from now on a client follows it."""
         created = turn.response.created
-        expiries_ms = [created.expires_at * 1000]
-        if previous:
-            expiries_ms.append(self.known[previous].earliest_expiry_ms)
-        known = KnownTurn(created, min(expiries_ms), self.process, turn)
+        limit_ms = self.known[previous].limit_ms if previous else math.inf
+        if created.retention_s is not None:
+            limit_ms = min(limit_ms, created.expires_at * 1000)
+        known = KnownTurn(created, limit_ms, self.process, turn)
         self.known[known.id] = known
         self.server.ask(known.follow(turn.frames.read()))
 

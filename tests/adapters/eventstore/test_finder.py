@@ -16,12 +16,14 @@ from tests.adapters.eventstore.stories import (
     STARTED,
     Store,
     created,
+    execute,
     opened,
     recorded,
 )
 from turnlog.adapters.eventstore import finder
 from turnlog.domain.audit.filters import AuditFilter
-from turnlog.domain.audit.rows import AuditRow
+from turnlog.domain.audit.folding import folded
+from turnlog.domain.audit.rows import AuditRow, Scan
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import ItemClosed, ItemOpened, Recorded, ResponseEvent
 from turnlog.domain.items import FunctionCallItem, MessageItem
@@ -115,6 +117,15 @@ def found(store: Store, **wanted: Any) -> str:
         ({"q": "(yes) -x col:y"}, "d"),
         ({"q": "y \0 after"}, "d"),
         ({"q": "nowhere"}, ""),
+        ({"q": "STRASSE"}, "c"),
+        ({"q": "strasse  NACH\nko\u0308ln"}, "c"),
+        ({"q": "\uff4bo\u0308\uff4c\uff4e"}, "c"),
+        ({"q": "ö"}, "c"),
+        ({"q": "PS"}, "fc"),
+        ({"q": "“N"}, "d"),
+        ({"q": "hi", "order": "asc"}, "def"),
+        ({"q": "zz"}, ""),
+        ({"q": "ps", "status": "cancelled"}, "f"),
         ({"q": "ypsilanti", "status": "cancelled"}, "f"),
         ({"tool": "look_up", "model": "smol", "order": "asc"}, "cf"),
         ({"owner": "ada", "state": "failed", "since_ms": 5}, "f"),
@@ -231,7 +242,7 @@ def test_attempts_at_one_request_are_found_from_each_of_them(store: Store) -> No
     assert attempts == [["resp_a", "resp_b"], ["resp_a", "resp_b"], ["resp_c"], ["resp_d"]]
 
 
-WORDS = st.sampled_from(["apple", "pear", "plum", "quince", 'a"b', "Ärger"])
+WORDS = st.sampled_from(["apple", "pear", "plum", "quince", 'a"b', "Ärger", "天気", "ß"])
 CONDITIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -287,13 +298,16 @@ TURNS = st.lists(
     order=st.sampled_from(["asc", "desc"]),
     size=st.integers(1, 4),
     narrow=st.integers(1, 5),
+    bound=st.integers(1, 5),
 )
 def test_pages_put_together_are_what_a_plain_look_finds(
-    turns: list[Turn], wanted: Any, order: Any, size: int, narrow: int
+    *, turns: list[Turn], wanted: Any, order: Any, size: int, narrow: int, bound: int
 ) -> None:
+    """T2-14: also where the texts themselves are looked at, page by page as far as each may."""
     with opened(None) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(finder, "NARROW", narrow)
         patch.setattr(finder, "_FIRST_CHUNK", 2)
+        patch.setattr(finder, "SCANNED_RESPONSES", bound)
         for n, turn in enumerate(turns):
             request = asked(
                 f"resp_{n}",
@@ -311,7 +325,7 @@ def test_pages_put_together_are_what_a_plain_look_finds(
             asked_for = AuditFilter(**wanted, order=order, limit=size, after=after)
             page = store.reader.find(asked_for).result()
             pages.append(page)
-            after = page.rows[-1].response_id if page.rows else None
+            after = page.last_id
             if not page.has_more:
                 break
 
@@ -324,10 +338,53 @@ def test_pages_put_together_are_what_a_plain_look_finds(
             and wanted.get("owner", turn.owner) == turn.owner
             and wanted.get("metadata", {}).get("k", turn.value) == turn.value
             and ("min_latency_ms" not in wanted or (turn.ended and turn.took_ms >= wanted["min_latency_ms"]))
-            and ("q" not in wanted or (turn.ended and wanted["q"].lower() in turn.text.lower()))
+            and ("q" not in wanted or (turn.ended and folded(wanted["q"]) in folded(turn.text)))
         )
 
     in_order = sorted(enumerate(turns), key=lambda each: (each[1].at_ms, each[0]), reverse=order == "desc")
     expected = [f"resp_{n}" for n, turn in in_order if admits(turn)]
     assert [row.response_id for page in pages for row in page.rows] == expected
-    assert all(len(page.rows) == size for page, _ in pairwise(pages))
+    assert all(len(page.rows) == size for page, _ in pairwise(pages) if not (page.scan and page.scan.cut))
+    assert {page.scan is not None for page in pages} == {len(folded(wanted.get("q", "word"))) < 3}
+
+
+def test_a_scan_says_how_far_it_came(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2-14: it looks at what has ended and meets the other conditions."""
+    append(store, LIVES)
+    monkeypatch.setattr(finder, "SCANNED_RESPONSES", 2)
+
+    first = store.reader.find(AuditFilter(q="ö", owner="ada")).result()
+    second = store.reader.find(AuditFilter(q="ö", owner="ada", after=first.last_id)).result()
+    indexed = store.reader.find(AuditFilter(q="köln")).result()
+
+    assert (first.rows, first.has_more, first.last_id) == ([], True, "resp_e")
+    assert first.scan == Scan(responses=2, reached="resp_e", reached_ms=4, cut=True)
+    assert [row.response_id for row in second.rows] == ["resp_c"]
+    assert second.scan == Scan(responses=1, reached="resp_c", reached_ms=3, cut=False)
+    assert (second.has_more, indexed.scan) == (False, None)
+
+
+def test_long_texts_end_a_scan_sooner(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2-14."""
+    append(store, LIVES)
+    monkeypatch.setattr(finder, "SCANNED_CHARACTERS", 5)
+
+    scan = store.reader.find(AuditFilter(q="zz")).result().scan
+
+    assert scan == Scan(responses=1, reached="resp_f", reached_ms=9, cut=True)
+
+
+def test_a_scan_goes_on_past_what_cannot_be_read(store: Store) -> None:
+    """T2-14."""
+    append(store, LIVES)
+    damaged = "UPDATE stored_events SET state = ? WHERE originator_id = 'resp_e' AND originator_version = 1"
+    execute(store.path, damaged, b'{"type":"respo')
+
+    assert found(store, q="hi") == "fd"
+
+
+def test_a_scan_of_nothing_has_reached_nothing(store: Store) -> None:
+    """T2-14."""
+    page = store.reader.find(AuditFilter(q="ö")).result()
+
+    assert (page.last_id, page.scan) == (None, Scan(responses=0, reached=None, reached_ms=None, cut=False))

@@ -63,6 +63,7 @@ def tables(path: Path) -> list[list[tuple[Any, ...]]]:
         "SELECT * FROM response_metadata ORDER BY n, key",
         "SELECT * FROM response_tools ORDER BY n, name",
         "SELECT * FROM places ORDER BY doc, offset",
+        "SELECT * FROM conversations ORDER BY chain",
         "SELECT * FROM readmodel_version",
     )
     found = [execute(path, statement) for statement in statements]
@@ -151,7 +152,7 @@ def test_rows_made_again_from_the_log_are_the_rows_that_were_written(path: Path,
         pass
 
     assert tables(path) == written
-    assert [len(rows) for rows in written] == [6, 4, 0, 0, 18, 1]
+    assert [len(rows) for rows in written] == [6, 4, 0, 0, 18, 4, 1]
 
 
 def test_rows_of_this_version_are_left_alone(path: Path) -> None:
@@ -171,13 +172,14 @@ def test_a_new_version_of_the_read_model_is_made_from_the_log(
     with opened(path) as store:
         store.journal.append(turn("resp_a")).result()
     responses, items, *others, version = tables(path)
+    written_version = readmodel.VERSION
     execute(path, "DELETE FROM responses")
     monkeypatch.setattr(readmodel, "VERSION", 99)
 
     with opened(path):
         pass
 
-    assert (version, tables(path)) == ([(3,)], [responses, items, *others, [(99,)]])
+    assert (version, tables(path)) == ([(written_version,)], [responses, items, *others, [(99,)]])
 
 
 def test_a_log_that_cannot_be_read_keeps_the_rows_it_had(path: Path) -> None:
@@ -207,6 +209,7 @@ class Life(NamedTuple):
     calls: list[str]
     ending: ResponseEvent | None
     expires_at: int
+    retention_s: int | None
 
     def told(self, response_id: str) -> list[Recorded]:
         request = replace(
@@ -215,6 +218,7 @@ class Life(NamedTuple):
             metadata={word: len(word) for word in self.words},
             retry_keys={"idempotency-key": self.words[0]} if self.words else {},
             expires_at=self.expires_at,
+            retention_s=self.retention_s,
         )
         calls: list[ResponseEvent] = [
             ItemClosed(
@@ -237,7 +241,8 @@ LIVES_DRAWN = st.dictionaries(
         words=st.lists(st.sampled_from(["apple", "Birne", "céleri", "a\0b c"]), max_size=3),
         calls=st.lists(st.sampled_from(["look", "listen"]), max_size=3),
         ending=st.sampled_from([None, COMMITTED, INCOMPLETE, FAILED, replace(FAILED, calls=(CALL,))]),
-        expires_at=st.sampled_from([100, 5000]),
+        expires_at=st.sampled_from([100, 300, 5000]),
+        retention_s=st.none() | st.just(99),
     ),
 )
 

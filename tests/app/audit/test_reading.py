@@ -74,7 +74,7 @@ def secret_turn(response_id: str, **fields: Any) -> list[Recorded]:
 
 async def everything_about(audit: Audit, response_id: str, caller: Caller) -> str:
     """All that the caller is told of a response, as text."""
-    rows, _ = await audit.find(read_filter([], now_ms=0), caller)
+    rows = (await audit.find(read_filter([], now_ms=0), caller)).rows
     told = turn_object(await audit.turn(response_id, caller, with_prompt_ids=True))
     head, events = await audit.events(response_id, caller)
     conversation = conversation_object(await audit.conversation(response_id, caller))
@@ -122,7 +122,7 @@ async def test_of_an_expired_turn_it_tells_what_is_left(store: Store, audit: Aud
     """D-14: that it happened, when, and what it cost."""
     begun = recorded("resp_b", created("resp_b", previous="resp_a", text="and?"), STARTED)
     keep(store, secret_turn("resp_a"), begun)
-    while await asyncio.wrap_future(store.journal.expire(2001, spare={"resp_b"})):
+    while await asyncio.wrap_future(store.journal.expire(2001)):
         pass
 
     told = turn_object(await audit.turn("resp_a", LOCAL, with_prompt_ids=True))

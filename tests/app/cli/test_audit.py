@@ -18,6 +18,7 @@ from tests.adapters.eventstore.stories import (
     turn,
 )
 from tests.app.commands import command, refusal, told
+from turnlog.adapters.eventstore import finder
 from turnlog.domain.events import ItemClosed, Recorded
 from turnlog.domain.items import FunctionCallItem, MessageItem
 
@@ -112,6 +113,28 @@ def test_a_list_is_a_table(log: Path) -> None:
     assert words[4][4:] == ["ada", "smol", "failed", "error", "5", "ms", "0"]
 
 
+def test_a_short_text_is_looked_for_in_the_turns_themselves(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2-14: and the answer says how far."""
+    shown = told(log, "ls", "-q", "LO")
+    *ids, scan = [json.loads(line) for line in told(log, "ls", "--json", "-q", "lo").splitlines()]
+    monkeypatch.setattr(finder, "SCANNED_RESPONSES", 1)
+    cut = command(log, "ls", "-q", "lo")
+
+    assert FIRST in shown
+    assert [each["id"] for each in ids] == [SECOND, FIRST]
+    assert scan == {
+        "object": "audit.scan",
+        "responses": 5,
+        "reached": "1970-01-01T00:00:01.000Z",
+        "reached_id": FIRST,
+        "complete": True,
+    }
+    assert "Text this short has no index: searched 1 responses so far, up to " in cut.stderr
+    assert f"More responses: add --after {SECOND}" in cut.stderr
+
+
 def test_a_list_that_goes_on_says_how(log: Path) -> None:
     assert "More responses: add --after resp_0a2" in command(log, "ls", "--limit", "2").stderr
     assert command(log, "ls", "--owner", "nobody").stderr == "No matching responses.\n"
@@ -195,7 +218,7 @@ def test_two_turns_are_told_beside_each_other(log: Path) -> None:
     ("arguments", "said"),
     [
         (("ls", "--since", "soon"), "since is not a valid time. Expected a time such as"),
-        (("ls", "--q", "ab"), "q must have at least 3 characters."),
+        (("ls", "--q", " "), "q must have at least one visible character."),
         (("ls", "--metadata", "team"), "--metadata is 'team': expected KEY=VALUE."),
         (("ls", "--min-tokens", "many"), "min_tokens must be an integer."),
         (("ls", "--limit", "5000"), "limit must be from 1 to 1000."),

@@ -231,18 +231,18 @@ def test_two_owners_at_the_same_scripted_prompts_get_their_own_only(keyed: Keyed
 
 
 class _Reader:
-    """A reader that counts how often it is asked for events."""
+    """A reader that counts how often it is asked for a response."""
 
     def __init__(self, events: list[Recorded]) -> None:
         self._events = events
         self.reads = 0
 
-    def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
         """What it has of the owner's."""
         assert response_id == ID
         self.reads += 1
-        answer: Future[list[Recorded]] = Future()
-        answer.set_result(self._events if owner == CREATED.owner else [])
+        answer: Future[tuple[list[Recorded], int]] = Future()
+        answer.set_result((self._events, CREATED.expires_at) if owner == CREATED.owner else ([], 0))
         return answer
 
 

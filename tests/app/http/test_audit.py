@@ -92,8 +92,17 @@ def test_responses_are_found_by_each_condition(ada: httpx.Client, told: Told) ->
     assert found(ada, "metadata.team=x&metadata.n=1") == [told.first]
     assert found(ada, "tool=add") == [told.call]
     assert found(ada, "q=VERRAT") == [told.first]
+    assert found(ada, "q=VE") == [told.first]
     assert found(ada, "min_tokens=100000") == found(ada, "until=1d") == []
     assert found(ada, "replay_of=resp_x") == []
+
+
+def test_a_page_says_how_far_a_scan_came(ada: httpx.Client, told: Told) -> None:
+    """T2-14."""
+    scans = [asked(ada, f"/v1/audit/responses?q={text}")["scan"] for text in ("ve", "verrat")]
+
+    assert scans[0]["reached_id"] == told.first
+    assert (scans[0]["responses"], scans[0]["complete"], scans[1]) == (5, True, None)
 
 
 def test_pages_follow_each_other(ada: httpx.Client, told: Told) -> None:

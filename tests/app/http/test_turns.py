@@ -221,7 +221,8 @@ def test_a_failed_turn_tells_its_reason_and_what_it_cost(
     assert failed["usage"]["output_tokens"] == usage
     assert {item["status"] for item in failed["output"]} == {"incomplete"}
     assert "function_call_arguments" not in json.dumps(events[:-1])
-    assert http.get(f"/v1/responses/{failed['id']}").json() == failed
+    read = http.get(f"/v1/responses/{failed['id']}").json()
+    assert read == {**failed, "expires_at": failed["created_at"] + 604_800}
 
 
 def test_a_client_that_leaves_at_once_ends_its_turn(server: RunningServer, http: httpx.Client) -> None:
@@ -281,6 +282,7 @@ def test_the_official_client_runs_a_conversation(server: RunningServer) -> None:
     client = OpenAI(base_url=f"{server.address}/v1", api_key="none")
 
     first = client.responses.create(model="scripted", input="hi")
+    read = client.responses.retrieve(first.id)
     streamed = list(
         client.responses.create(model="scripted", input="hi", previous_response_id=first.id, stream=True)
     )
@@ -291,5 +293,5 @@ def test_the_official_client_runs_a_conversation(server: RunningServer) -> None:
     assert streamed[-1].type == "response.completed"
     assert streamed[-1].response.previous_response_id == first.id
     assert final.output_text == "Hello"
-    assert client.responses.retrieve(first.id) == first
+    assert read == first
     assert [model.id for model in client.models.list()] == ["scripted"]

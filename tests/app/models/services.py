@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ from turnlog.domain.events import Recorded
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import EventReader, InferenceEngine
 from turnlog.domain.request import TurnRequest
+
+Groups = list[list[Recorded]]
+"""The events of a chain, response by response."""
 
 NOTHING = LaneCounts(active=0, queued=0, reservations=0)
 
@@ -59,20 +63,19 @@ class HeldReader:
 
     def __init__(self, reader: EventReader) -> None:
         self._reader = reader
-        self._held: list[tuple[str, int, Future[list[list[Recorded]]]]] = []
+        self._held: list[tuple[partial[Future[Groups]], Future[Groups]]] = []
         self._news = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         """All other look-ups, as they are."""
         return getattr(self._reader, name)
 
-    def chain(
-        self, response_id: str, *, limit: int, owner: str | None = None
-    ) -> Future[list[list[Recorded]]]:
+    def chain(self, response_id: str, **asked: Any) -> Future[Groups]:
         """Hold the look-up back."""
-        self._held.append((response_id, limit, Future()))
+        answer: Future[Groups] = Future()
+        self._held.append((partial(self._reader.chain, response_id, **asked), answer))
         self._news.set()
-        return self._held[-1][2]
+        return answer
 
     async def until_asked(self) -> None:
         """Wait for a look-up."""
@@ -81,11 +84,11 @@ class HeldReader:
 
     def go_on(self, error: Exception | None = None) -> None:
         """Answer what is held back."""
-        for response_id, limit, answer in self._held:
+        for look_up, answer in self._held:
             if error:
                 answer.set_exception(error)
             elif answer.set_running_or_notify_cancel():
-                answer.set_result(self._reader.chain(response_id, limit=limit).result(SOON_S))
+                answer.set_result(look_up().result(SOON_S))
         self._held.clear()
 
 

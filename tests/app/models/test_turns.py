@@ -274,7 +274,7 @@ async def test_a_swap_while_a_turn_is_queued_fails_it_and_the_running_one_goes_o
         assert isinstance(queued.response.ended, TurnFailed)
         assert queued.response.ended.reason == "model_changed"
         assert "binding changed" in str(queued.response.ended.message)
-        stored = await service.retrieval.response(queued.response.id)
+        stored = (await service.retrieval.response(queued.response.id)).response
         assert stored.ended == queued.response.ended
         assert said(after) == ("completed", "beta here")
 

@@ -96,4 +96,4 @@ async def test_a_full_queue_takes_no_new_stored_turn_and_loses_none_that_it_has(
 
         await first.settled.wait()
         await (await service.turns.begin(asked("hi"))).settled.wait()
-        assert (await service.retrieval.response(first.response.id)).items == first.response.items
+        assert (await service.retrieval.response(first.response.id)).response.items == first.response.items

@@ -134,7 +134,7 @@ async def test_instructions_are_inherited_when_the_cache_is_gone() -> None:
     async with running(warm_entries=0) as service:
         first = await service.post("hi", instructions="be kind")
         second = await service.post("more", first.id)
-        stored = await service.service.retrieval.response(second.id)
+        stored = (await service.service.retrieval.response(second.id)).response
 
         assert (second.told.cache, second.body["instructions"]) == ("cold_replay", "be kind")
         assert stored.created.instructions == "be kind"
@@ -304,7 +304,7 @@ async def test_an_echoed_call_with_other_arguments_finds_the_cache(stream: bool)
         ]
 
         assert [answer.told.cache for answer in answers] == ["hit", "hit"]
-        stored = [await service.service.retrieval.response(answer.id) for answer in answers]
+        stored = [(await service.service.retrieval.response(answer.id)).response for answer in answers]
         assert len({each.started.prompt.digest for each in stored if each.started}) == 1
 
 

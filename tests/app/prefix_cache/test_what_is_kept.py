@@ -201,7 +201,7 @@ async def test_what_is_left_out_of_a_prompt_does_no_harm_to_what_is_warm() -> No
         third = await service.post(words(120, "c"), second.id, truncation="auto")
         fork = await service.post("more", second.id)
 
-        stored = await service.service.retrieval.response(third.id)
+        stored = (await service.service.retrieval.response(third.id)).response
         assert stored.started
         assert stored.started.truncated_messages > 0
         assert third.told.cache == fork.told.cache == "hit"

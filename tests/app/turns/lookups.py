@@ -54,9 +54,22 @@ class FakeReader:
     def __init__(self, finds: Sequence[Groups | Exception]) -> None:
         self._finds = finds
         self.look_ups = 0
+        self.kept: dict[str, tuple[list[Recorded], int]] = {}
+        self.kept_error: Exception | None = None
         self.meanwhile: Callable[[int], None] = lambda number: None
 
-    def chain(self, response_id: str, *, limit: int, owner: str | None = None) -> Future[Groups]:
+    def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
+        """What is stored of the owner's response, and when it expires."""
+        answer: Future[tuple[list[Recorded], int]] = Future()
+        if self.kept_error:
+            answer.set_exception(self.kept_error)
+        else:
+            answer.set_result(self.kept.get(response_id, ([], 0)) if owner == LOCAL_OWNER else ([], 0))
+        return answer
+
+    def chain(
+        self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
+    ) -> Future[Groups]:
         """The next of its answers, if it is the owner's."""
         assert response_id == ID
         found = self._finds[self.look_ups]

@@ -16,14 +16,18 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.domain.errors import (
     ChainReadError,
     ChainTooLongError,
+    NotFoundError,
+    PreviousResponseExpiredError,
     PreviousResponseNotCompletedError,
     PreviousResponseNotFoundError,
     ResponseNotFoundError,
     StorageError,
     StorageTimeoutError,
 )
-from turnlog.domain.events import ResponseEvent
+from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.response import Response, fold
+
+NOON_S = NOON_MS // 1000
 
 
 @pytest.fixture(
@@ -385,3 +389,48 @@ async def test_a_marker_whose_chain_has_expired_is_404() -> None:
     assert await given.answer() == 503
     given.clock.ms += 100
     assert await given.answer() == 404
+
+
+# ── what its owner is told of a chain that has expired ────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("owner", "expires_at", "refusal"),
+    [
+        pytest.param(CREATED.owner, NOON_S, PreviousResponseExpiredError, id="expired"),
+        pytest.param(CREATED.owner, NOON_S + 1, PreviousResponseNotFoundError, id="its end was not stored"),
+        pytest.param("bob", NOON_S, PreviousResponseNotFoundError, id="another's"),
+    ],
+)
+async def test_only_its_owner_is_told_that_a_response_has_expired(
+    owner: str, expires_at: int, refusal: type[NotFoundError]
+) -> None:
+    """T2-08, D-18, D-37."""
+    given = Given(NOTHING)
+    given.reader.kept[ID] = (ROWS[0], expires_at)
+
+    with pytest.raises(refusal, match=f"'{ID}'") as refused:
+        await given.chains.resolve(ID, owner)
+
+    assert refused.value.param == "previous_response_id"
+
+
+async def test_an_ancestor_that_has_expired_is_named() -> None:
+    """T2-08, D-37."""
+    given = Given([[Recorded(ID, 1, replace(CREATED, previous_response_id="resp_0")), *ROWS[0][1:]]])
+    given.reader.kept["resp_0"] = (ROWS[0], NOON_S)
+
+    with pytest.raises(
+        PreviousResponseExpiredError,
+        match=r"'resp_1' cannot be continued, because its ancestor 'resp_0' has expired\.",
+    ):
+        await given.chains.resolve(ID)
+
+
+async def test_a_store_that_fails_when_asked_what_has_expired_is_500() -> None:
+    """R-123."""
+    given = Given(NOTHING)
+    given.reader.kept_error = BROKEN
+
+    with pytest.raises(ChainReadError, match="the disk is on fire"):
+        await given.chains.resolve(ID)

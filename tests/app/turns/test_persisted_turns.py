@@ -77,7 +77,7 @@ async def test_a_turn_leaves_memory_at_the_hard_limit_and_is_then_read_from_the_
         held.land()
         await turn.settled.wait()
 
-        assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
+        assert api_status((await service.retrieval.response(turn.response.id)).response) == "completed"
 
 
 async def test_a_child_is_pending_no_longer_than_its_parent_can_be_read(tmp_path: Path) -> None:

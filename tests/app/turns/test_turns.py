@@ -54,7 +54,7 @@ async def test_a_turn_lives_through_the_states_of_the_table(tmp_path: Path) -> N
         await turn.settled.wait()
 
         assert status(turn) is Status.PERSISTED
-        assert (await service.retrieval.response(turn.response.id)).status is Status.PERSISTED
+        assert (await service.retrieval.response(turn.response.id)).response.status is Status.PERSISTED
 
 
 async def test_a_lane_lets_turns_in_one_after_the_other_in_order_of_arrival(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_shutting_down_ends_running_and_queued_turns_and_takes_no_new_ones
         await service.turns.shut_down(60)
 
         for turn in turns:
-            stored = await service.retrieval.response(turn.response.id)
+            stored = (await service.retrieval.response(turn.response.id)).response
             assert isinstance(stored.ended, TurnFailed)
             assert stored.ended.reason == "shutting_down"
         with pytest.raises(ShuttingDownError):
@@ -211,7 +211,7 @@ async def test_while_its_write_is_under_way_a_turn_is_read_from_memory(tmp_path:
         turn = await service.turns.begin(asked("hi"))
         await held.until(TurnCommitted)
 
-        assert api_status(await service.retrieval.response(turn.response.id)) == "completed"
+        assert api_status((await service.retrieval.response(turn.response.id)).response) == "completed"
         held.land()
 
 

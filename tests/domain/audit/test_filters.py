@@ -19,7 +19,7 @@ OPERATOR = Caller("olga", frozenset({Role.OPERATOR}))
         ({"status": "persisted"}, "status", "status must be one of queued, in_progress, completed"),
         ({"reason": "bad luck"}, "reason", "reason must be one of error, client_abort"),
         ({"order": "up"}, "order", "order must be one of asc, desc"),
-        ({"q": "ab"}, "q", "q must have at least 3 characters"),
+        ({"q": "\u200b "}, "q", "q must have at least one visible character"),
         ({"q": "\ud800abc"}, "q", "an unpaired surrogate"),
         ({"metadata": {"k": "\ud800"}}, "metadata.k", "an unpaired surrogate"),
         ({"limit": 0}, "limit", "limit must be from 1 to 1000"),
