@@ -1,5 +1,6 @@
 """A store opens under any name and says in one sentence why it does not."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
