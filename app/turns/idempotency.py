@@ -67,11 +67,16 @@ class IdempotencyKeys:
         turn.join()
         return turn
 
-    async def _stored(self, request: TurnRequest, owner: str, key: str) -> QueuedTurn | Story | None:
+    async def _stored(
+        self, request: TurnRequest, owner: str, key: str
+    ) -> LiveTurn | QueuedTurn | Story | None:
         since_ms = self._clock.now_ms() - KEY_LIFE_MS
         response_id = await self._retrieval.latest_under_key(key_digest(owner, key), since_ms=since_ms)
         if response_id is None:
             return None
+        # A background turn is in the log before it is live, and may have begun during the look-up.
+        if turn := self._live.of(response_id, owner):
+            return await self._joined(request, turn)
         if queued := self._retrieval.queued(response_id, owner):
             response, _ = await self._retrieval.response(response_id, owner)
             check_same_body(request, response.created)
