@@ -335,6 +335,27 @@ class PromptCrashedEngineError(InvalidRequestError):
         )
 
 
+class ReadTimeoutError(UnavailableError):
+    """Reading the log took longer than one request may take."""
+
+    code = "read_timeout"
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"The log was not read within {limit_s:g} s. Ask for less, or retry later.")
+
+
+class ChainTooLargeError(InvalidRequestError):
+    """What was said in the chain is more than one request may read."""
+
+    code = "chain_too_large"
+    param = "previous_response_id"
+
+    def __init__(self, response_id: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"The chain behind '{response_id}' has more than {limit_bytes} bytes. Start a new conversation."
+        )
+
+
 class ChainReadError(StorageError):
     """The store failed while the chain was looked up; whether it is there is not known (R-123)."""
 

@@ -91,6 +91,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
+        errors="replace",  # the terminal may be one that is not UTF-8
     )
     try:
         yield RunningServer(process, _address(process), database)

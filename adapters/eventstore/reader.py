@@ -1,25 +1,38 @@
 """Reads the log on threads and connections of its own, so that a stuck write never blocks a read."""
 
 import json
-from collections.abc import Callable, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Set
+from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
+from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore import audit
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.read_queue import ReadQueue, check_wanted, interruptible
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogExport
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
+from turnlog.domain.budgets import Budget
+from turnlog.domain.errors import ChainTooLargeError
 from turnlog.domain.events import ItemClosed, ItemExtended, Recorded, topic
 from turnlog.domain.items import Item
 
-READER_THREADS = 2
+CLIENT_THREADS = 2
+AUDIT_THREADS = 2
+"""For reads of no owner's: of auditors, of operators and of the server itself."""
+
+CLIENT_DEADLINE_S = 5.0
+AUDIT_DEADLINE_S = 10.0
+
+MOST_CHAIN_BYTES = 64 * 2**20
+"""As stored, without deltas. In memory it is some times as much."""
 
 # A cross join reads its left table first, so that the events of another's response are not touched.
 _EVENTS = """
@@ -79,34 +92,45 @@ _Result = TypeVar("_Result")
 class SqliteEventReader:
     """The `EventReader`, `AuditReader` and `LogExporter` of a SQLite store.
 
-    Futures are resolved on the reader threads.
+    Futures are resolved on the reader threads. Owners and auditors never wait for each other.
+
+    Args:
+        deadlines: whether a read that takes long is given up, so that others have their turn.
     """
 
-    def __init__(self, recorder: EventRecorder) -> None:
+    def __init__(self, recorder: EventRecorder, *, deadlines: bool = True) -> None:
         self._recorder = recorder
         self._mapper = EventMapper()
         self._path = recorder.datastore.path
         self._opened_file = _file_at(self._path)
-        self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="event-reader")
+        self._clients = ReadQueue("client_read", CLIENT_THREADS, CLIENT_DEADLINE_S if deadlines else None)
+        self._auditors = ReadQueue("audit_read", AUDIT_THREADS, AUDIT_DEADLINE_S if deadlines else None)
+        self._chain_bytes = Budget("chain_bytes", MOST_CHAIN_BYTES)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """What reading is bounded by."""
+        queues = (self._clients, self._auditors)
+        return *(each for queue in queues for each in (queue.threads, queue.seconds)), self._chain_bytes
 
     def events(self, response_id: str, *, owner: str | None = None) -> Future[list[Recorded]]:
         """All events of a response in order; empty if there is no such response."""
 
         def read() -> list[Recorded]:
             rows = self._select(_EVENTS, response_id=response_id, owner=owner)
-            return [self._mapper.to_domain_event(StoredEvent(*row)) for row in rows]
+            return [self._event(row) for row in rows]
 
-        return self._submit(read)
+        return self._submit(read, owner)
 
     def dated(self, response_id: str, *, owner: str | None = None) -> Future[tuple[list[Recorded], int]]:
         """All events of a response with the time at which it expires; see `EventReader.dated`."""
 
         def read() -> tuple[list[Recorded], int]:
             rows = self._select(_DATED, response_id=response_id, owner=owner)
-            events = [self._mapper.to_domain_event(StoredEvent(*place)) for *place, _ in rows]
+            events = [self._event(place) for *place, _ in rows]
             return events, rows[0]["expires"] if rows else 0
 
-        return self._submit(read)
+        return self._submit(read, owner)
 
     def chain(
         self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
@@ -115,14 +139,28 @@ class SqliteEventReader:
 
         def read() -> list[list[Recorded]]:
             deltas = topic(ItemExtended)
-            asked = {"response_id": response_id, "limit": limit, "now_s": now_s, "owner": owner}
-            rows = self._select(_CHAIN, **asked, deltas=deltas)
+            wanted = {
+                "response_id": response_id,
+                "limit": limit,
+                "now_s": now_s,
+                "owner": owner,
+                "deltas": deltas,
+            }
+            rows, left_bytes = [], self._chain_bytes.limit
+            with self._reading() as cursor:
+                cursor.execute(_CHAIN, wanted)
+                while row := cursor.fetchone():
+                    rows.append(row)
+                    left_bytes -= len(row["state"])
+                    if left_bytes < 0:
+                        self._chain_bytes.reach()
+                        raise ChainTooLargeError(response_id, MOST_CHAIN_BYTES)
             return [
-                [self._mapper.to_domain_event(StoredEvent(*place)) for _, *place in turn]
+                [self._event(place) for _, *place in turn]
                 for _, turn in groupby(rows, key=lambda row: row["depth"])
             ]
 
-        return self._submit(read)
+        return self._submit(read, owner)
 
     def items(self, item_ids: Set[str], *, now_s: int, owner: str | None = None) -> Future[dict[str, Item]]:
         """The output items of those ids, as far as they can be seen; see `EventReader.items`."""
@@ -131,11 +169,11 @@ class SqliteEventReader:
             wanted = json.dumps(sorted(item_ids))
             closed_topic = topic(ItemClosed)
             rows = self._select(_ITEMS, item_ids=wanted, now_s=now_s, owner=owner, closed=closed_topic)
-            closed = (self._mapper.to_domain_event(StoredEvent(*row)).event for row in rows)
+            closed = (self._event(row).event for row in rows)
             items = (event.item for event in closed if isinstance(event, ItemClosed))
             return {item.id: item for item in items if item.id in item_ids}
 
-        return self._submit(read)
+        return self._submit(read, owner)
 
     def latest_under_key(self, key_digest: str, *, since_ms: int) -> Future[str | None]:
         """The newest response under an idempotency key that has not failed; see `AuditReader`."""
@@ -144,7 +182,7 @@ class SqliteEventReader:
             rows = self._select(_LATEST_UNDER_KEY, key_digest=bytes.fromhex(key_digest), since_ms=since_ms)
             return rows[0]["response_id"] if rows else None
 
-        return self._submit(read)
+        return self._submit(read, key_digest)  # which belongs to one owner
 
     def find(self, wanted: AuditFilter) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
@@ -188,35 +226,59 @@ class SqliteEventReader:
         def read() -> None:
             self._select("SELECT 1 FROM responses LIMIT 1")
 
-        return self._submit(read)
+        return self._submit(read, "")  # nobody's name, and so behind nobody's reads
 
     def same_file(self) -> bool:
         """Whether the store's file is still the one that was opened; always, for one in memory."""
         return _file_at(self._path) == self._opened_file
 
+    def interrupt(self) -> None:
+        """End the reads that wait and run, with `ShuttingDownError`; later ones are served."""
+        for queue in (self._clients, self._auditors):
+            queue.interrupt()
+
     def close(self) -> None:
         """Finish what was asked, then stop the threads and close the file."""
-        self._threads.shutdown()
+        for queue in (self._clients, self._auditors):
+            queue.close()
         # In memory the journal has the same datastore, and closes it when it has written.
         if self._recorder.datastore.read_only:
             self._recorder.datastore.close()
 
     def _look_up(self, look_up: Callable[..., _Result], *asked: Any) -> Future[_Result]:
         def read() -> _Result:
-            with self._recorder.datastore.transaction(commit=False) as cursor:
+            with self._reading() as cursor:
                 return look_up(cursor, *asked)
 
         return self._submit(read)
 
-    def _submit(self, read: Callable[[], _Result]) -> Future[_Result]:
+    def _submit(self, read: Callable[[], _Result], owner: str | None = None) -> Future[_Result]:
         def guarded() -> _Result:
             with storage_errors("The event store could not be read"):
                 return read()
 
-        return self._threads.submit(guarded)
+        # Reads of no owner's have no turns to take among each other: each is an owner of its own.
+        return (
+            self._auditors.submit(object(), guarded)
+            if owner is None
+            else self._clients.submit(owner, guarded)
+        )
+
+    def _event(self, row: Any) -> Recorded:
+        check_wanted()
+        return self._mapper.to_domain_event(StoredEvent(*row))
+
+    @contextmanager
+    def _reading(self) -> Iterator[SQLiteCursor]:
+        """A transaction that ends when nobody wants the read any more."""
+        with (
+            self._recorder.datastore.transaction(commit=False) as cursor,
+            interruptible(cursor.sqlite_cursor.connection),
+        ):
+            yield cursor
 
     def _select(self, statement: str, **parameters: Any) -> list[Any]:
-        with self._recorder.datastore.transaction(commit=False) as cursor:
+        with self._reading() as cursor:
             cursor.execute(statement, parameters)
             rows: list[Any] = cursor.fetchall()
             return rows

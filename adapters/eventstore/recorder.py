@@ -27,7 +27,16 @@ LOCK_TIMEOUT_S = 2
 """How long SQLite waits for a lock. The journal waits longer, by trying again."""
 
 EVENTS_PER_CHUNK = 500
-"""Events read from the log at a time: some hundred kilobytes."""
+"""Events read from the log at a time: some hundred kilobytes as a rule."""
+
+BYTES_PER_CHUNK = 4 * 2**20
+"""After which a chunk ends all the same: one event may have some megabytes."""
+
+# SQLite knows the length of what it does not read.
+_LENGTHS = """
+    SELECT rowid, length(state) FROM stored_events
+    WHERE rowid > :after AND rowid <= :until ORDER BY rowid LIMIT :limit
+"""
 
 _PRAGMAS = (
     # A turn that was acknowledged survives a power cut. On macOS only `fullfsync` reaches the disk;
@@ -166,9 +175,22 @@ class EventRecorder(SQLiteApplicationRecorder):
     def log(self, *, after: int = 0, until: int) -> Iterator[Sequence[Notification]]:
         """The events from behind position `after` up to position `until`, in chunks, in the order stored."""
         while after < until:
-            chunk = self.select_notifications(after, EVENTS_PER_CHUNK, until, inclusive_of_start=False)
+            last = self._end_of_chunk(after, until)
+            chunk = self.select_notifications(after, EVENTS_PER_CHUNK, last, inclusive_of_start=False)
             yield chunk
             after = chunk[-1].id
+
+    def _end_of_chunk(self, after: int, until: int) -> int:
+        """The position of the last event of a chunk."""
+        with self.datastore.transaction(commit=False) as cursor:
+            cursor.execute(_LENGTHS, {"after": after, "until": until, "limit": EVENTS_PER_CHUNK})
+            last, size_bytes = until, 0
+            for position, length in cursor.fetchall():
+                size_bytes += length
+                if size_bytes > BYTES_PER_CHUNK and last != until:
+                    break
+                last = position
+        return last
 
     def rebuild_read_model(self, progress: Progress | None = None) -> int:
         """Rebuild the read model from the log, all or nothing; the number of events read.

@@ -89,7 +89,7 @@ def open_reader(path: Path) -> SqliteEventReader:
                 "Start this version's server on it once."
             )
         undo.pop_all()
-    return SqliteEventReader(recorder)
+    return SqliteEventReader(recorder, deadlines=False)
 
 
 def vacuum(path: Path) -> int:

@@ -18,8 +18,8 @@ from msgspec import Raw, Struct
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
-from turnlog.domain.errors import StorageError
-from turnlog.domain.events import ResponseCreated
+from turnlog.domain.errors import IllegalTransitionError, StorageError
+from turnlog.domain.written import Writing
 
 FORMAT_VERSION = 1
 
@@ -247,6 +247,18 @@ def import_events(path: Path, lines: Iterable[bytes], progress: Callable[[int], 
             return _Import(recorder, cursor, progress or (lambda _: None)).take(lines)
 
 
+# The last two: nested deeper than Python's stack, and numbers beyond 64 bits.
+_INVALID = (
+    ValueError,
+    IntegrityError,
+    StorageError,
+    IllegalTransitionError,
+    msgspec.MsgspecError,
+    RecursionError,
+    OverflowError,
+)
+
+
 class _Import:
     """The state of an import after each line: the position reached, and whether a pass is complete."""
 
@@ -258,6 +270,7 @@ class _Import:
         self._progress = progress
         self._mapper = EventMapper()
         self._decode = msgspec.json.Decoder(Line).decode
+        self._written: dict[str, Writing] = {}
         self._events = 0
         self._events_before_pass = 0
         self._position = 0
@@ -273,7 +286,7 @@ class _Import:
         for number, line in enumerate(lines, start=1):
             try:
                 self._take(line)
-            except (ValueError, IntegrityError, StorageError, msgspec.MsgspecError) as error:
+            except _INVALID as error:
                 cut = "" if line.endswith(b"\n") else "it is truncated; "
                 raise StorageError(f"Line {number} cannot be imported: {cut}{error}") from error
         if self._in_pass or not number:
@@ -305,10 +318,9 @@ class _Import:
         if line.position <= self._position:
             raise ValueError(f"position {line.position} is not after {self._position}")
         stored = line.stored
-        event = self._mapper.to_domain_event(stored).event
-        begins = isinstance(event, ResponseCreated) and event.response_id == line.response_id
-        if begins != (line.version == 1):
-            raise ValueError("a response must begin with its only creation event")
+        recorded = self._mapper.to_domain_event(stored)
+        self._written.setdefault(line.response_id, Writing()).check(recorded)
+        self._mapper.to_stored_event(recorded)  # what cannot be written cannot be shown either
         self._recorder.insert(self._cursor, [stored])
         self._position = line.position
         self._events += 1

@@ -6,17 +6,21 @@ alone never learns of a disconnect.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from litestar import Response
+from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
-from litestar.types import Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnlog.adapters.uvicorn import cut_off, may_wait
+from turnlog.domain.errors import ResponsesError
 
 log = logging.getLogger("turnlog")
+
+_Result = TypeVar("_Result")
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -93,7 +97,52 @@ class _ASGIFrameStream(ASGIResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def finishes_first(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
+class ClientLeftError(ResponsesError):
+    """The client hung up before there was an answer, and what it asked for was given up."""
+
+    code = "client_left"
+
+    def __init__(self) -> None:
+        super().__init__("The client has left.")
+
+
+LEAVERS_WORK_S = 1.0
+"""How long goes on what a client asked for and no longer waits for."""
+
+
+async def while_connected(work: Coroutine[Any, Any, _Result], receive: Receive) -> _Result:
+    """What comes of `work`, which is cancelled a moment after the client has hung up.
+
+    In that moment a turn as a rule begins, and then the log has that its client left. The request's body must
+    have been read.
+
+    Raises:
+        ClientLeftError: it has hung up, and nothing came of it.
+    """
+    working = asyncio.ensure_future(work)
+    try:
+        if not await finishes_first(asyncio.wait((working,)), receive):
+            await asyncio.wait((working,), timeout=LEAVERS_WORK_S)
+        if not working.done():
+            raise ClientLeftError
+        return await working
+    finally:
+        working.cancel()
+
+
+def ending_with_client(app: ASGIApp) -> ASGIApp:
+    """A middleware that gives up a GET when its client hangs up: it changes nothing, so it may stop."""
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and scope["method"] in ("GET", "HEAD"):
+            await finishes_first(app(scope, receive, send), receive)
+        else:
+            await app(scope, receive, send)
+
+    return watched
+
+
+async def finishes_first(work: Awaitable[object], receive: Receive) -> bool:
     """Whether `work` was done before the client hung up; if not, it is cancelled.
 
     The request's body must have been read. What `work` raises is raised.

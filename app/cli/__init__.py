@@ -5,7 +5,10 @@ a server is made of.
 """
 
 import os
+import sys
 from importlib import import_module
+from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -35,6 +38,13 @@ class NamedCommand(click.Command):
 
 class LazyGroup(click.Group):
     """A group that lists its commands by what is known of them, and loads the one that is called."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command. What the terminal's encoding lacks is written as an escape, and ends nothing."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*args, **extra)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -28,8 +28,8 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def compare_turns(a: str, b: str, db: str | None, *, as_json: bool) -> None:
     """Compare two turns.
 
-    For example a failed one and its replay. Shows whether the prompts match, which parameters differ, where the answers diverge, and both outcomes.
-    A and B may be unique prefixes of ids.
+    For example a failed one and its replay. Shows whether the prompts match, which parameters differ, where
+    the answers diverge, and both outcomes. A and B may be unique prefixes of ids.
     """
     with opened(db) as log:
         comparison = log.ask(log.audit.compare(log.whole_id(a), log.whole_id(b), LOCAL))

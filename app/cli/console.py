@@ -1,6 +1,7 @@
 """Where the commands print, and how they refuse."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +24,15 @@ out = Console(soft_wrap=True, width=_WIDTH, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
+# What JSON may hold as it is, and a terminal may act on: controls, marks of direction, ends of lines.
+_ACTIVE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
 def print_json(*objects: Any) -> None:
-    """One object a line."""
+    """One object a line, in which nothing can move the cursor or turn the reading order."""
     for each in objects:
-        click.echo(msgspec.json.encode(each))
+        text = msgspec.json.encode(each).decode()
+        click.echo(_ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode())
 
 
 def fail(message: str) -> NoReturn:

@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 from rich.markup import escape
+from rich.text import Text
 
 from turnlog.app.cli.console import err, fail, out, print_json, refusing
 from turnlog.app.cli.failed_turns import replay_failed
 from turnlog.app.cli.options import database, db_option
 from turnlog.app.cli.own_server import any_server
+from turnlog.app.cli.printing import printable
 from turnlog.app.cli.rerun import replay_body, replay_events
 from turnlog.app.cli.server import Server
 
@@ -134,10 +136,10 @@ def _run(server: Server, response_id: str, options: Json) -> bool:
         if options["as_json"]:
             print_json(event)
         elif event["type"] == "response.output_text.delta":
-            click.echo(event["delta"], nl=False)
+            out.print(Text(printable(event["delta"])), end="")
         response = event.get("response", response)
     if not options["as_json"]:
-        click.echo()
+        out.print()
         if error := response["error"]:
             err.print(f"[red]failed:[/] {escape(error['message'])}")
         what = "streamed again" if options["restream"] else f"replay of {response_id}"

@@ -4,15 +4,17 @@ import asyncio
 import logging
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import click
 import msgspec
+from rich.markup import escape
 
 from turnlog.app.cli.console import out, progress_bar, refusing
 from turnlog.app.cli.options import db_option
+from turnlog.app.cli.printing import printable
 from turnlog.app.operations.line_queue import LineQueue
 from turnlog.app.operations.logs import set_up_logs
 from turnlog.app.server.bootstrap import key_file
@@ -57,7 +59,7 @@ def serve_command(**options: Any) -> None:
             keyed = check_exposure(listener, key_file(settings))
             with preparing(settings) as progress:
                 sources = declare_models(settings, progress)
-            ready = partial(announce, settings, url(listener), list(sources), keyed=keyed)
+            ready = partial(announce_if_read, settings, url(listener), list(sources), keyed=keyed)
             asyncio.run(serve(settings, sources, listener, ready))
 
 
@@ -75,10 +77,18 @@ def preparing(settings: Settings) -> AbstractContextManager[Progress]:
     return nullcontext(progress)
 
 
+def announce_if_read(settings: Settings, address: str, models: list[str], *, keyed: bool) -> None:
+    """Announce the server; it goes on, too, if nobody reads that any more (`turnlog serve | head -1`)."""
+    # That is what rich makes of a broken pipe.
+    with suppress(SystemExit):
+        announce(settings, address, models, keyed=keyed)
+
+
 def announce(settings: Settings, address: str, models: list[str], *, keyed: bool) -> None:
     """Say where the server answers and give a line to try."""
     body = msgspec.json.encode({"model": models[0], "input": "What is the capital of France?"}).decode()
-    served = f"turnlog serves [bold]{', '.join(models)}[/] on [bold]{address}[/], log in {settings.db}"
+    names, database = (escape(printable(text)) for text in (", ".join(models), str(settings.db)))
+    served = f"turnlog serves [bold]{names}[/] on [bold]{address}[/], log in {database}"
     out.print(served, highlight=True)
     out.print("Try:")
     out.print(f"  curl {address}/v1/responses -H 'Content-Type: application/json' \\")

@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Scope
 
 from turnlog.adapters.litestar.compressed import decompressing
+from turnlog.adapters.litestar.stream import ending_with_client
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
 from turnlog.app.http.heads import Heads
@@ -42,7 +43,7 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    secured = SecurityMiddleware(router, service.access, allowed, service.metrics.refused)
+    secured = SecurityMiddleware(ending_with_client(router), service.access, allowed, service.metrics.refused)
     return RequestLog(Heads(secured), every=settings.access_log)
 
 

@@ -9,6 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Send
 
 from turnlog.adapters.litestar.compressed import READ_ENCODINGS, UnsupportedEncodingError
+from turnlog.adapters.litestar.stream import ClientLeftError
 from turnlog.adapters.openai.errors import error_envelope, refusal_envelope
 from turnlog.adapters.openai.response import error_object
 from turnlog.app.access import UnauthenticatedError
@@ -46,6 +47,8 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
     (UnsupportedEncodingError, 415, "invalid_request_error"),
     (IdempotencyKeyReusedError, 422, "invalid_request_error"),
     (InvalidRequestError, 400, "invalid_request_error"),
+    # Nobody reads it; the request's line in the log has it.
+    (ClientLeftError, 499, "invalid_request_error"),
     (NotFoundError, 404, "not_found_error"),
     (StorageTimeoutError, 503, "storage_timeout"),
     (OverloadError, 429, "rate_limit_error"),

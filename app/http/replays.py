@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.datastructures import State
 
-from turnlog.adapters.litestar.stream import FrameStream
+from turnlog.adapters.litestar.stream import FrameStream, while_connected
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
@@ -34,7 +34,7 @@ async def replay_response(
     """Replay a finished turn; a re-run is answered like `POST /v1/responses`."""
     body = await read_body(request, ReplayBody) if await request.body() else ReplayBody()
     _refuse_conflicts(body)
-    story = await service.retrieval.original(response_id, caller)
+    story = await while_connected(service.retrieval.original(response_id, caller), request.receive)
     original = story.response
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
@@ -45,13 +45,15 @@ async def replay_response(
         return Response(response_object(original, story.expires_at))
     if body.kind == "check":
         with service.quotas.beginning(original.created.owner):
-            check = await service.replays.check(original, yields=body.yields)
+            checking = service.replays.check(original, yields=body.yields)
+            check = await while_connected(checking, request.receive)
         await until_over(check.turn, request)
         # It asks the model's text process, which may be busy.
         return Response(verdict_object(await asyncio.to_thread(check.verdict)))
     changes = Changes(model=body.model, new_seed=body.seed == "new", settings=_settings(body.set, request))
     with service.quotas.beginning(original.created.owner):
-        turn = await service.replays.rerun(original, changes, yields=body.yields)
+        begun = service.replays.rerun(original, changes, yields=body.yields)
+        turn = await while_connected(begun, request.receive)
     return await answer(turn, request, service, stream=body.stream)
 
 

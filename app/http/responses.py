@@ -10,7 +10,7 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
-from turnlog.adapters.litestar.stream import FrameStream, finishes_first
+from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
 from turnlog.adapters.openai.events import event_list
 from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
@@ -53,7 +53,8 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
-        turn = earlier or await _begin(command, caller.owner, service, size_bytes=len(body))
+        begun = earlier or _begin(command, caller.owner, service, size_bytes=len(body))
+        turn = begun if isinstance(begun, LiveTurn | Story) else await while_connected(begun, request.receive)
     if isinstance(turn, Story):
         response = await _answer_again(turn, command, service)
     else:

@@ -69,6 +69,7 @@ def assemble(
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
+    metrics.show(*reader.budgets)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -109,6 +110,7 @@ def assemble(
         recover=partial(recover, journal, reader, clock),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
+        interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
 
@@ -126,6 +128,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
         journal, reader = open_sqlite(settings.db, max_queued_bytes=settings.max_queued_bytes)
     resources.callback(journal.close)
     resources.callback(reader.close)
+    resources.callback(reader.interrupt)
     return journal, reader
 
 

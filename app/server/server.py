@@ -17,11 +17,11 @@ from turnlog.adapters.system import allow_open_files
 from turnlog.adapters.uvicorn import STRANGERS_SHARE, SURPLUS, ConnectionLimits, within
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
+from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import STRANGER_LINES, log_loop_failure
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.server.bootstrap import assemble
 from turnlog.app.settings import Settings, SettingsError, drain_limit_s
-from turnlog.app.turns.accept import Turns
 from turnlog.domain.ports import ModelSource
 
 log = logging.getLogger("turnlog")
@@ -144,7 +144,7 @@ async def serve(
             service.announce(url(listener))
             ready()
 
-        server = TurnlogServer(config, service.turns, listening, grace_s=settings.shutdown_grace_s)
+        server = TurnlogServer(config, service, listening, grace_s=settings.shutdown_grace_s)
         await server.serve(sockets=[listener])
 
 
@@ -179,10 +179,11 @@ class TurnlogServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, turns: Turns, ready: Callable[[], None], *, grace_s: float
+        self, config: uvicorn.Config, service: Service, ready: Callable[[], None], *, grace_s: float
     ) -> None:
         super().__init__(config)
-        self._turns = turns
+        self._turns = service.turns
+        self._interrupt_reads = service.interrupt_reads
         self._ready = ready
         self._grace_s = grace_s
         self._hurried = asyncio.Event()
@@ -198,12 +199,13 @@ class TurnlogServer(uvicorn.Server):
         Meanwhile requests are still answered: new turns by 503, and readiness says why.
         """
         await self._drain()
+        self._interrupt_reads()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
 
     async def _drain(self) -> None:
         if running := self._turns.running:
-            log.warning("stopping: waiting for %d turns, press Ctrl-C again to stop now", running)
+            log.warning("stopping: %d turns are finishing, press Ctrl-C again to stop now", running)
         first = {asyncio.ensure_future(self._turns.drain()), asyncio.ensure_future(self._hurried.wait())}
         await asyncio.wait(first, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
         for each in first:

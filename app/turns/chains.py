@@ -16,10 +16,12 @@ from turnlog.domain.continuation import check_chain, check_continuable
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import (
     ChainReadError,
+    ChainTooLargeError,
     NotFoundError,
     PreviousResponseExpiredError,
     PreviousResponseNotFoundError,
     StorageTimeoutError,
+    UnavailableError,
 )
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock
@@ -203,6 +205,8 @@ class Chains:
             return await self._retrieval.chain(previous_id, owner, limit=self._max_length)
         except NotFoundError:
             return []
-        # Any error: the chain may well exist, so this must not be a 404.
+        except (UnavailableError, ChainTooLargeError):
+            raise
+        # Any other error: the chain may well exist, so this must not be a 404.
         except Exception as error:
             raise ChainReadError(previous_id, error) from error

@@ -104,7 +104,7 @@ def turn(response_id: str, *, previous: str | None = None, at_ms: int = 1000) ->
         response_id,
         created(response_id, previous=previous, at_ms=at_ms),
         STARTED,
-        *item_events(f"msg_{response_id}"),
+        *item_events(f"msg_{response_id.removeprefix('resp_')}"),
         COMMITTED,
         PERSISTED,
     )

@@ -117,7 +117,7 @@ def test_an_item_id_leads_to_its_response_and_place(store: Store) -> None:
         ("fc_1", "resp_4", 1),
         ("msg_2", "resp_2", 0),
         ("msg_4", "resp_4", 0),
-        ("msg_resp_5", "resp_5", 0),
+        ("msg_5", "resp_5", 0),
     ]
 
 

@@ -26,17 +26,25 @@ from turnlog.domain.ports import LogExporter
 from turnlog.domain.response import fold
 
 EVERYTHING = "SELECT originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
-STRANGE = replace(created("resp_c"), input=(Message("user", "a\u2028b\n\"c\" é😀 \0 {'d'}"),))
+STRANGE = replace(
+    created("resp_cccccccccccccccccccccccccccccccc"), input=(Message("user", "a\u2028b\n\"c\" é😀 \0 {'d'}"),)
+)
 
 
 @pytest.fixture
 def filled(path: Path) -> Path:
     """A store of interleaved turns."""
     with opened(path) as store:
-        for pair in zip(turn("resp_a"), turn("resp_b", previous="resp_a"), strict=True):
+        for pair in zip(
+            turn("resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+            turn("resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", previous="resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+            strict=True,
+        ):
             for event in pair:
                 store.journal.append([event])
-        store.journal.append(recorded("resp_c", STRANGE, STARTED, replace(FAILED, at_ms=9000))).result()
+        store.journal.append(
+            recorded("resp_cccccccccccccccccccccccccccccccc", STRANGE, STARTED, replace(FAILED, at_ms=9000))
+        ).result()
     return path
 
 
@@ -59,10 +67,18 @@ def test_what_was_exported_is_the_same_log_elsewhere(filled: Path, tmp_path: Pat
     events = import_events(copy, exported(filled))
 
     assert (events, execute(copy, EVERYTHING)) == (17, execute(filled, EVERYTHING))
-    for response_id in ("resp_a", "resp_b", "resp_c"):
+    for response_id in (
+        "resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+        "resp_cccccccccccccccccccccccccccccccc",
+    ):
         assert frames(copy, response_id) == frames(filled, response_id) != b""
     with closing(open_reader(copy)) as there, closing(open_reader(filled)) as here:
-        for wanted in (AuditFilter(), AuditFilter(q="ello"), AuditFilter(chain="resp_b")):
+        for wanted in (
+            AuditFilter(),
+            AuditFilter(q="ello"),
+            AuditFilter(chain="resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"),
+        ):
             assert there.find(wanted).result() == here.find(wanted).result()
 
 
@@ -70,7 +86,7 @@ def test_a_line_is_json_with_the_event_as_it_is_stored(filled: Path) -> None:
     header, first, *_, last = exported(filled)
 
     state = execute(filled, EVERYTHING)[0][3]
-    head = b'{"line":"event","position":1,"response_id":"resp_a","version":1,"topic":"response.created.v1"'
+    head = b'{"line":"event","position":1,"response_id":"%b","version":1,"topic":"response.created.v1"' % A
     assert msgspec.json.decode(header) == {
         "line": "header",
         "format": "turnlog.log",
@@ -130,27 +146,32 @@ def test_only_events_of_the_time_asked_for_are_told(filled: Path) -> None:
 def test_a_pass_ends_with_the_newest_event_when_it_began(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "EVENTS_PER_CHUNK", 3)
     with opened(path) as store:
-        store.journal.append(turn("resp_a")).result()
+        store.journal.append(turn("resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")).result()
         exporter: LogExporter = store.reader
         told = exporter.export()
         before = (told.done, told.total, told.position)
         chunks = iter(told)
         early = [next(chunks), next(chunks)]
         between = (told.done, told.total, told.position)
-        store.journal.append(turn("resp_b")).result()
+        store.journal.append(turn("resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb")).result()
         late = list(chunks)
         after = (told.done, told.total, told.position)
 
     assert (before, between, after) == ((0, 7, 0), (3, 7, 3), (7, 7, 7))
-    assert b"resp_b" not in b"".join([*early, *late])
+    assert b"resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb" not in b"".join([*early, *late])
 
 
 def test_a_slow_pass_keeps_no_removed_content(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-14: it neither exports content removed meanwhile nor keeps the write-ahead log from being emptied."""
     monkeypatch.setattr(recorder, "EVENTS_PER_CHUNK", 3)
-    secret = replace(created("resp_b", text="SECRET"), expires_at=100)
+    secret = replace(created("resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", text="SECRET"), expires_at=100)
     with opened(path) as store:
-        store.journal.append([*turn("resp_a"), *recorded("resp_b", secret, FAILED)]).result()
+        store.journal.append(
+            [
+                *turn("resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+                *recorded("resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", secret, FAILED),
+            ]
+        ).result()
         chunks = iter(store.reader.export())
         begun = [next(chunks), next(chunks)]
         while store.journal.expire(1000).result():
@@ -168,6 +189,10 @@ def changed(number: int, line: bytes) -> Callable[[list[bytes]], list[bytes]]:
 
 
 EVENT = b'{"line":"event","position":%d,"response_id":"%b","version":%d,"topic":"%b","event":%b}\n'
+A = b"resp_" + b"a" * 32
+PERSISTED = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
+EXPIRED = b'{"type":"response.content_expired.v1","at_ms":1}'
+HISTORY = sorted((Path(__file__).parents[2] / "history").glob("*/*.jsonl"))
 COMMIT = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
 
 
@@ -197,15 +222,21 @@ COMMIT = b'{"type":"response.persisted.v1","at_ms":1,"write_ms":1.0}'
         (changed(3, b"nonsense\n"), r"Line 3 cannot be imported: JSON is malformed"),
         (changed(3, b'{"line":"party"}\n'), r"Line 3 cannot be imported: Invalid value 'party'"),
         (
-            changed(2, EVENT % (1, b"resp_x", 1, b"response.persisted.v1", COMMIT)),
+            changed(2, EVENT % (1, A, 1, b"response.persisted.v1", COMMIT)),
             r"Line 2 .*its only creation event",
         ),
         (
-            changed(4, EVENT % (3, b"resp_a", 2, b"response.dreamt.v1", COMMIT)),
+            changed(
+                4, EVENT % (3, b"resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 2, b"response.dreamt.v1", COMMIT)
+            ),
             r"Line 4 .*\(response.dreamt.v1\)",
         ),
         (
-            changed(4, EVENT % (3, b"resp_a", 2, b"response.x", b'{"type":"response.x"}')),
+            changed(
+                4,
+                EVENT
+                % (3, b"resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 2, b"response.x", b'{"type":"response.x"}'),
+            ),
             r"Line 4 .*cannot be read: Invalid value 'response.x'",
         ),
         (
@@ -226,6 +257,88 @@ def test_an_import_that_fails_names_the_line_and_leaves_the_store_empty(
     assert execute(copy, "SELECT count(*) FROM stored_events") == [(0,)]
     assert execute(copy, "SELECT count(*) FROM responses") == [(0,)]
     assert import_events(copy, exported(filled)) == 17
+
+
+def with_text(number: int, old: bytes, new: bytes) -> Callable[[list[bytes]], list[bytes]]:
+    def change(lines: list[bytes]) -> list[bytes]:
+        assert old in lines[number - 1]
+        return [*lines[: number - 1], lines[number - 1].replace(old, new, 1), *lines[number:]]
+
+    return change
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+HUGE = b"9" * 300
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (with_text(2, b'"owner":"ada"', b'"owner":"a/../b"'), "Line 2 .*owner: 'a/../b' is no owner's name"),
+        (with_text(2, b'"owner":"ada"', b'"owner":""'), "Line 2 .*owner: '' is no owner's name"),
+        (
+            lambda lines: [line.replace(b"resp_a", b"resp_z") for line in lines],
+            "Line 2 .*response_id: 'resp_z",
+        ),
+        (
+            with_text(
+                3,
+                b'"previous_response_id":"resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',
+                b'"previous_response_id":"msg_a',
+            ),
+            "Line 3 .*previous_resp",
+        ),
+        (with_text(6, b'"id":"msg_a', b'"id":"rs_a'), "Line 6 .*item.id: 'rs_a"),
+        (with_text(2, b'"at_ms":1000', b'"at_ms":-1'), "Line 2 .*at_ms: -1 is not from 0"),
+        (with_text(2, b'"at_ms":1000', b'"at_ms":253402300800000'), "Line 2 .*at_ms: 253402300800000 is not"),
+        (with_text(2, b'"at_ms":1000', b'"at_ms":' + HUGE), r"Line 2 .*(at_ms|out of range)"),
+        (with_text(2, b'"expires_at":2000', b'"expires_at":9999999999999'), "Line 2 .*expires_at"),
+        (with_text(2, b'"seed":7', b'"seed":18446744073709551616'), "Line 2 .*sampling.seed"),
+        (with_text(6, b'"output_index":0', b'"output_index":9223372036854775808'), "Line 6 .*output_index"),
+        (with_text(12, b'"input_tokens":3', b'"input_tokens":-3'), "Line 12 .*usage.input_tokens"),
+        (
+            with_text(2, b'"input":[', b'"metadata":{"k":' + DEEP + b'},"input":['),
+            "Line 2 cannot be imported",
+        ),
+        (with_text(2, b'"version":1', b'"version":' + HUGE), "Line 2 cannot be imported"),
+        (with_text(2, b'"position":1', b'"position":1e400'), "Line 2 cannot be imported"),
+        (changed(2, DEEP + b"\n"), "Line 2 cannot be imported"),
+        (with_text(14, b"response.persisted.v1", b"response.dreamt.v1"), "Line 14 cannot be imported"),
+        (
+            changed(12, EVENT % (11, A, 6, b"response.persisted.v1", PERSISTED)),
+            "Line 12 .*cannot persist a response that is in_progress",
+        ),
+        (
+            changed(4, EVENT % (3, A, 2, b"response.content_expired.v1", EXPIRED)),
+            "Line 4 .*cannot expire a response that is created",
+        ),
+    ],
+)
+def test_what_no_server_writes_is_refused_by_line_and_field(
+    filled: Path, tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], refusal: str
+) -> None:
+    copy = tmp_path / "copy.db"
+
+    with pytest.raises(StorageError, match=refusal) as refused:
+        import_events(copy, change(exported(filled)))
+
+    assert len(refused.value.message) < 500
+    assert execute(copy, "SELECT count(*) FROM stored_events") == [(0,)]
+
+
+@pytest.mark.parametrize("story", HISTORY, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_an_older_server_wrote_is_imported(tmp_path: Path, story: Path) -> None:
+    events = story.read_bytes().splitlines()
+    response_id = msgspec.json.decode(events[0])["response_id"].encode()
+    topics = [msgspec.json.decode(event)["type"].encode() for event in events]
+    lines = [
+        EVENT % (number, response_id, number, topic, event)
+        for number, (topic, event) in enumerate(zip(topics, events, strict=True), start=1)
+    ]
+    ends = b'{"line":"end","events":%d,"position":%d}\n' % (len(lines), len(lines))
+
+    head = b'{"line":"header","format":"turnlog.log","format_version":1}\n'
+    assert import_events(tmp_path / "copy.db", [head, *lines, ends]) == len(events)
 
 
 def test_a_store_with_events_is_not_imported_into(filled: Path) -> None:
@@ -274,7 +387,13 @@ def test_a_pass_over_a_store_that_is_closed_says_so(filled: Path) -> None:
 LINES: list[Line] = [
     Header(format="turnlog.log", format_version=1, after=3, since_ms=5),
     *(
-        EventLine(position=n, response_id="resp_a", version=n, topic="t", event=Raw(b'"%b"' % (b"x" * 9 * n)))
+        EventLine(
+            position=n,
+            response_id="resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            version=n,
+            topic="t",
+            event=Raw(b'"%b"' % (b"x" * 9 * n)),
+        )
         for n in range(4, 9)
     ),
     EndLine(events=5, position=11),

@@ -147,7 +147,11 @@ def log(tmp_path: Path) -> Path:
     """A log with three turns."""
     path = tmp_path / "turnlog.db"
     with opened(path) as store:
-        for name in ("resp_a", "resp_b", "resp_c"):
+        for name in (
+            "resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            "resp_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+            "resp_cccccccccccccccccccccccccccccccc",
+        ):
             store.journal.append(turn(name)).result()
     return path
 
@@ -184,7 +188,7 @@ def test_an_export_is_gone_on_with_as_the_log_grows(log: Path, tmp_path: Path) -
     export, elsewhere = tmp_path / "log.jsonl", tmp_path / "elsewhere.db"
     told(log, "export", "--resume", "--out", str(export))
     with opened(log) as store:
-        store.journal.append(turn("resp_d")).result()
+        store.journal.append(turn("resp_dddddddddddddddddddddddddddddddd")).result()
     told(log, "export", "--resume", "--out", str(export))
     before = export.read_bytes()
 
@@ -198,7 +202,7 @@ def test_an_export_goes_on_with_the_times_it_was_begun_with(log: Path, tmp_path:
     export = tmp_path / "log.jsonl"
     told(log, "export", "--until", "1.005", "--out", str(export))
     with opened(log) as store:
-        store.journal.append(turn("resp_d")).result()
+        store.journal.append(turn("resp_dddddddddddddddddddddddddddddddd")).result()
 
     assert "cannot be combined with" in refusal(
         log, "export", "--resume", "--since", "1d", "--out", str(export)

@@ -281,7 +281,7 @@ def test_the_command_line_replays_one_turn_in_each_way(two_models: RunningServer
     assert (vain.returncode, vain.stderr) == (1, "failed: it broke\n")
     assert (wrong.returncode, both.returncode, neither.returncode) == (2, 2, 2)
     assert "temperature must be a number" in wrong.stderr
-    assert "choose one" in both.stderr
+    assert "exclude each other" in both.stderr
     assert "--failed" in neither.stderr
 
 

@@ -17,6 +17,7 @@ from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.operations.measured_journal import MeasuredJournal
 from turnlog.app.operations.metrics import Metrics, PoolSize, Sources
 from turnlog.app.turns.pending import Sizes
+from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import StorageRefusedError
 from turnlog.domain.events import FailureReason, Recorded, ResponseEvent
 from turnlog.domain.response import fold
@@ -278,6 +279,7 @@ def test_the_documentation_lists_every_metric() -> None:
     metrics.turn_ended(fold(FULL_STORY))
     metrics.refused("queue_full")
     metrics.write_failed("storage_full")
+    metrics.show(Budget("connections", 10))
     rows = re.findall(
         r"^\| `(turnlog_\w+)` \| (\w+) \| ([\w, ]*)\| ", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE
     )

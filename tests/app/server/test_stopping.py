@@ -59,7 +59,7 @@ def test_a_running_turn_ends_by_itself_and_no_new_one_begins(tmp_path: Path, num
     assert b'"type":"response.completed"' in rest
     assert rest.endswith(b"data: [DONE]\n\n")
     assert code == 0
-    assert "stopping: waiting for 1 turns, press Ctrl-C again to stop now" in said
+    assert "stopping: 1 turns are finishing, press Ctrl-C again to stop now" in said
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
@@ -68,7 +68,7 @@ def test_a_second_signal_ends_the_turns_at_once(tmp_path: Path, second: signal.S
     with printing(tmp_path, SCRIPT, "text", **LONG_GRACE) as printed, printed.server.http as http:
         with streaming(http, "hang") as chunks:
             told(printed, signal.SIGINT)
-            until(lambda: "stopping: 1 turns" in printed.stderr())
+            until(lambda: "stopping: waiting for 1 turns" in printed.stderr())
             told(printed, second)
             rest = b"".join(chunks)
         code = printed.server.process.wait(LONG_S)

@@ -163,7 +163,7 @@ async def test_what_has_expired_is_gone_for_its_owner_and_for_replays(given: Giv
             with pytest.raises(ResponseNotFoundError):
                 await asked("resp_a", OWNER)
         assert await given.retrieval.chain("resp_a", OWNER, limit=1) == []
-        assert await given.retrieval.items({"msg_resp_a"}, OWNER) == {}
+        assert await given.retrieval.items({"msg_a"}, OWNER) == {}
         with pytest.raises(ContentExpiredError):
             await given.retrieval.original("resp_a", LOCAL)
         row, _ = await given.retrieval.stored("resp_a")
