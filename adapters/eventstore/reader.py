@@ -34,7 +34,7 @@ AUDIT_DEADLINE_S = 10.0
 MOST_CHAIN_BYTES = 64 * 2**20
 """As stored, without deltas. In memory it is some times as much."""
 
-# A cross join reads its left table first, so that the events of another's response are not touched.
+# A cross join reads what is on its left first, so that the events of another's response are not touched.
 _EVENTS = """
     SELECT originator_id, originator_version, topic, stored_events.state
     FROM responses CROSS JOIN stored_events ON originator_id = response_id
@@ -61,7 +61,7 @@ _CHAIN = """
 """
 _DATED = """
     SELECT originator_id, originator_version, topic, stored_events.state, expiries.expires_at AS expires
-    FROM responses JOIN expiries USING (response_id) JOIN stored_events ON originator_id = response_id
+    FROM responses JOIN expiries USING (response_id) CROSS JOIN stored_events ON originator_id = response_id
     WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
     ORDER BY originator_version
 """

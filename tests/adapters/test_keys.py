@@ -101,7 +101,7 @@ def test_keys_of_another_user_are_not_believed(file: KeyFile, monkeypatch: pytes
     if os.getuid() != 0:
         monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
 
-    with pytest.raises(StorageError, match="belongs to another user"):
+    with pytest.raises(StorageError, match="is another user's"):
         file.read()
 
 

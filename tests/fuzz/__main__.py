@@ -11,7 +11,7 @@ from typing import Any
 
 TARGETS = {
     "tags": ["turnlog.domain.markers", "turnlog.domain.tags"],
-    "speech": [
+    "output_parser": [
         "turnlog.adapters.mlx.output_parser",
         "turnlog.domain.markers",
         "turnlog.adapters.mlx.toolparse",

@@ -41,12 +41,10 @@ ELSEWHERE: Json = {
     "add_generation_prompt": False,
     "mm_processor_kwargs": {"trust_remote_code": True},
     # CVE-2026-34756, CVE-2024-8939: how often
-    "n": 10**9,
     "best_of": 10**9,
     "prompt_logprobs": 10**9,
     # CVE-2026-114051, CVE-2026-116181, CVE-2026-116173, CVE-2026-93989, CVE-2026-21869: for native code
     "min_tokens": -1,
-    "logit_bias": {"999999999": 1e9},
     "allowed_token_ids": [-1, 10**9],
     "stop_token_ids": [-1],
     "bad_words": ["a"] * 1_000,

@@ -105,7 +105,7 @@ def test_closing_gives_up_a_lock_that_stays_and_says_so(path: Path, monkeypatch:
         journal.close()
 
     for append in appends:
-        with pytest.raises(StorageError, match="was closed before it took the events"):
+        with pytest.raises(StorageError, match="was closed before the events were written"):
             append.result()
     with opened(path) as store:
         assert listed(store.reader) == []
@@ -121,7 +121,7 @@ def test_closing_leaves_a_writer_that_hangs_behind(path: Path, monkeypatch: pyte
 
     journal.close()
 
-    with pytest.raises(StorageError, match="was closed before it took the events"):
+    with pytest.raises(StorageError, match="was closed before the events were written"):
         append.result()
     gate.open.set()
 

@@ -91,9 +91,10 @@ def test_nothing_of_a_foreign_response_is_read(store: Store) -> None:
     foreign = [
         store.reader.events("resp_b", owner="bob").result(),
         store.reader.chain("resp_b", limit=10, owner="bob").result(),
+        store.reader.dated("resp_b", owner="bob").result(),
     ]
 
-    assert foreign == [[], []]
+    assert foreign == [[], [], ([], 0)]
     for owned in (
         store.reader.events("resp_b", owner="ada"),
         store.reader.chain("resp_b", limit=9, owner="ada"),

@@ -94,7 +94,7 @@ def test_a_second_server_is_refused_where_the_file_is_mounted(
 
 
 def test_what_commands_make_is_for_their_owner_only(tmp_path: Path, scripted: tuple[str, ...]) -> None:
-    """Whichever command makes it, and however careless the shell is."""
+    """T2-13: Whichever command makes it, and however careless the shell is."""
     database, folder = tmp_path / "new" / "turnlog.db", tmp_path / "new"
     copy, exported = tmp_path / "copies" / "copy.db", tmp_path / "log.jsonl"
     before = os.umask(0)

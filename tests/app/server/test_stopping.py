@@ -68,7 +68,7 @@ def test_a_second_signal_ends_the_turns_at_once(tmp_path: Path, second: signal.S
     with printing(tmp_path, SCRIPT, "text", **LONG_GRACE) as printed, printed.server.http as http:
         with streaming(http, "hang") as chunks:
             told(printed, signal.SIGINT)
-            until(lambda: "stopping: waiting for 1 turns" in printed.stderr())
+            until(lambda: "stopping: 1 turns are finishing" in printed.stderr())
             told(printed, second)
             rest = b"".join(chunks)
         code = printed.server.process.wait(LONG_S)
