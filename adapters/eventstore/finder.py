@@ -18,6 +18,7 @@ from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore import readmodel, textindex
 from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.read_queue import check_wanted
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.folding import folded
 from turnlog.domain.audit.rows import Scan
@@ -122,6 +123,7 @@ class Finder:
             cut = looked_at >= SCANNED_RESPONSES or characters >= SCANNED_CHARACTERS
             if cut or len(found) == limit:
                 break
+            check_wanted()
             text = self._text_of(place)
             if self._text in text:
                 found.append(place.n)

@@ -198,6 +198,8 @@ class Chains:
         """What the owner is told of a chain that is not there; of another's it is told nothing (D-18)."""
         try:
             expired = await self._retrieval.has_expired(miss.missing, owner)
+        except UnavailableError:
+            raise
         except Exception as error:
             raise ChainReadError(miss.response_id, error) from error
         return PreviousResponseExpiredError(miss.response_id, miss.missing) if expired else miss
