@@ -211,12 +211,13 @@ class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Render(Struct, frozen=True, array_like=True, tag=1):
-    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered`."""
+    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered` or `TooLong`."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     effort: str | None
     recorded: dict[int, bytes]
+    most_tokens: int | None = None
 
 
 class Decode(Struct, frozen=True, array_like=True, tag=2):
@@ -280,4 +281,11 @@ class Broke(Struct, frozen=True, array_like=True, tag=5):
     message: str
 
 
-FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke
+class TooLong(Struct, frozen=True, array_like=True, tag=6):
+    """A prompt has more tokens than it may; see `PromptTooLongError`."""
+
+    tokens: int
+    is_least: bool
+
+
+FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke | TooLong

@@ -27,7 +27,7 @@ class Service:
         heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
         recover: ends the turns that an earlier process lost; call it before any turn begins.
         sweep, tidy: remove expired content, and expired cache entries, until cancelled.
-        interrupt_reads: ends all reads of the log that are under way.
+        interrupt: ends all reads of the log and plans of turns that are under way.
         announce: publishes the service's address to other programs.
     """
 
@@ -48,5 +48,5 @@ class Service:
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]
     tidy: Callable[[], Coroutine[Any, Any, None]]
-    interrupt_reads: Callable[[], None]
+    interrupt: Callable[[], None]
     announce: Callable[[str], None]

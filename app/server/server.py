@@ -183,7 +183,7 @@ class TurnlogServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._turns = service.turns
-        self._interrupt_reads = service.interrupt_reads
+        self._interrupt = service.interrupt
         self._ready = ready
         self._grace_s = grace_s
         self._hurried = asyncio.Event()
@@ -199,7 +199,7 @@ class TurnlogServer(uvicorn.Server):
         Meanwhile requests are still answered: new turns by 503, and readiness says why.
         """
         await self._drain()
-        self._interrupt_reads()
+        self._interrupt()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
 

@@ -6,7 +6,9 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -38,6 +40,10 @@ from turnlog.domain.retention import earliest_expiry, expires_at
 
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
+
+
+Planning = Callable[[str, Callable[[], Plan]], Future[Plan]]
+"""Makes a plan for an owner on a thread; cancelling the future gives it up."""
 
 
 class Prepared(NamedTuple):
@@ -97,6 +103,7 @@ class Turns:
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
+        planning: Planning,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
@@ -112,6 +119,7 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._prefix_cache = prefix_cache
+        self._planning = planning
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
@@ -237,7 +245,7 @@ class Turns:
         items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
         window_tokens = self._models.window_tokens(lease.engine)
-        plan = await asyncio.to_thread(
+        work = partial(
             make_plan,
             lease.engine,
             request,
@@ -247,6 +255,7 @@ class Turns:
             window_tokens=window_tokens if fits or request.truncation == "auto" else None,
             asked_ms=asked_ms,
         )
+        plan = await asyncio.wrap_future(self._planning(owner, work))
         self._models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 

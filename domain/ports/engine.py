@@ -229,6 +229,7 @@ class InferenceEngine(Protocol):
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> Prompt:
         """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
 

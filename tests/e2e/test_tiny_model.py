@@ -151,3 +151,20 @@ def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> 
 
     assert ended.returncode == 2
     assert "--sampling names the unknown model 'tyni'. Declared models: tiny" in ended.stderr
+
+
+def test_a_prompt_that_cannot_fit_is_refused_from_its_length(http: httpx.Client) -> None:
+    """T2-05: 9 MB of digits would take minutes to encode."""
+    error = http.post("/v1/responses", json={"model": "tiny", "input": "7" * 9_000_000}).json()["error"]
+
+    assert error["code"] == "context_length_exceeded"
+    assert "the prompt has at least 9000" in error["message"]
+
+
+def test_a_history_that_is_cut_to_fit_is_not_encoded_before(http: httpx.Client) -> None:
+    """T2-05, T2-06."""
+    said = [{"role": "user", "content": "7" * 1_000_000}, {"role": "user", "content": "Where?"}]
+
+    cut = post(http, input=said, truncation="auto", max_output_tokens=5)
+
+    assert cut["usage"]["input_tokens"] < 100

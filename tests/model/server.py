@@ -1,7 +1,8 @@
 """One server process on the model's disk: the real application code between a faulty store and a puppet."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 from tests.fakes.clock import VirtualClock, VirtualLoop
@@ -15,6 +16,7 @@ from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
+from turnlog.app.turns.plan import Plan
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.app.turns.run import Limits
@@ -59,6 +61,16 @@ class CountedRetains:
         self.retired -= 1
 
 
+def at_once(_: str, work: Callable[[], Plan]) -> Future[Plan]:
+    """Plans without a thread."""
+    future: Future[Plan] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
 class Unobserved:
     """A `TurnHooks` that nobody asks."""
 
@@ -100,6 +112,7 @@ class Server:
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
             prefix_cache=no_sessions(self.clock),
+            planning=at_once,
             hooks=Unobserved(),
             strict=False,
             idempotency_grace_s=0,
