@@ -143,6 +143,10 @@ class _Now:
         yield _gauges("permits", "Reservations: waiting turns not yet in the queue.", "model", permits)
         limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
         yield _gauges("queue_limit", "Maximum number of waiting turns.", "model", limits)
+        crashes = CounterMetricFamily("turnlog_engine_crashes", "Crashes of the engine.", labels=["model"])
+        for each in models:
+            crashes.add_metric([each.name], each.restarts)
+        yield crashes
         yield _gauges(
             "memory_bytes", "Memory in use, by use.", "use", {each: used[each] for each in get_args(Use)}
         )
