@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +43,9 @@ HttpRequest = Request[None, None, State]
 
 _SMALL_BODY_BYTES = 64 * 1024
 """Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
+
+_SMALL_FRAME_BYTES = 16 * 1024
+"""Frames up to this size are cheaper to copy than to send on their own."""
 
 
 @post("/v1/responses", status_code=200)
@@ -194,7 +197,23 @@ async def stream_bytes(
                 yield heartbeat(log.first(3), number)
                 continue
             number += len(chunk)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
+            for piece in _joined(
+                obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk
+            ):
+                yield piece
+
+
+def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Small frames together, so that they are sent at once; what is big is not copied."""
+    small: list[bytes] = []
+    for frame in frames:
+        if len(frame) > _SMALL_FRAME_BYTES:
+            yield b"".join(small)
+            yield frame
+            small = []
+        else:
+            small.append(frame)
+    yield b"".join(small)
 
 
 @get("/v1/responses")
