@@ -61,7 +61,7 @@ RENDER_SECONDS: Final = Budget("render_seconds", RENDER_LIMIT_S)
 MOST_PROCESSES: Final = 2
 """How many text processes a model has at most: so nobody's long prompt keeps the others waiting."""
 
-SECOND_AFTER_S: Final = 0.5
+SECOND_AFTER_S: Final = 0.2
 """How long somebody waits for a process before there is another."""
 
 UNWANTED_S: Final = 2.0

@@ -27,6 +27,7 @@ class SpecialSpans:
         tokens: list[Json] = definition["added_tokens"]
         steps = steps_of(definition.get("normalizer"))
         self._strips = {token["content"]: (token["lstrip"], token["rstrip"]) for token in tokens}
+        self._widens = any(map(any, self._strips.values()))
         self._find = re.compile(_pattern(self._strips) or "(?!)").finditer
         self._forms = [step["type"] for step in steps if step["type"] in FORMS]
         self._tells = not any(token["single_word"] for token in tokens) and all(
@@ -39,22 +40,26 @@ class SpecialSpans:
         """The spans of the added tokens in a text, in order; None if only encoding it tells."""
         if not self._tells:
             return None
-        found = list(self._find(text))
+        spans = [match.span() for match in self._find(text)]
         if self._forms and not text.isascii():
+            normal = text
             for form in self._forms:
-                text = unicodedata.normalize(form, text)
-            if len(list(self._find(text))) != len(found):
+                normal = unicodedata.normalize(form, normal)
+            if sum(1 for _ in self._find(normal)) != len(spans):
                 return None
-        spans: list[tuple[int, int]] = []
-        for match in found:
-            start, end = match.span()
-            strips_left, strips_right = self._strips[match[0]]
-            while strips_left and start > (spans[-1][1] if spans else 0) and text[start - 1].isspace():
+        return self._widened(text, spans) if self._widens else spans
+
+    def _widened(self, text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The spans with the white space that their tokens take in."""
+        found: list[tuple[int, int]] = []
+        for start, end in spans:
+            strips_left, strips_right = self._strips[text[start:end]]
+            while strips_left and start > (found[-1][1] if found else 0) and text[start - 1].isspace():
                 start -= 1
             while strips_right and end < len(text) and text[end].isspace():
                 end += 1
-            spans.append((start, end))
-        return spans
+            found.append((start, end))
+        return found
 
 
 def steps_of(step: Json | None) -> list[Json]:

@@ -93,7 +93,7 @@ def assemble(
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
-        planning=plans.submit,
+        in_turn=plans.submit,
         hooks=Hooks(metrics, idle),
         strict=settings.durability == "strict",
         idempotency_grace_s=settings.idempotency_grace_s,
@@ -136,6 +136,7 @@ def assemble(
         recover=partial(recover, journal, reader, clock, background.restore),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
+        in_turn=plans.submit,
         interrupt=interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
@@ -159,7 +160,7 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
 
 
 def _plans(resources: ExitStack) -> OwnerQueue:
-    """Where turns are planned, which can take long: owners take turns, and what nobody wants is given up."""
+    """Where bodies are decoded and turns planned, which can take long: owners take turns."""
     plans = OwnerQueue("plan", _PLAN_THREADS)
     resources.callback(plans.close)
     resources.callback(plans.interrupt)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -38,12 +38,16 @@ from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
 from turnlog.domain.retention import earliest_expiry, expires_at
 
+_Result = TypeVar("_Result")
+
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
 
 
-Planning = Callable[[str, Callable[[], Plan]], Future[Plan]]
-"""Makes a plan for an owner on a thread; cancelling the future gives it up."""
+class InTurn(Protocol):
+    """Runs slow work on threads that owners use in turn; cancelling the future gives it up."""
+
+    def __call__(self, owner: str, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
 
 class Prepared(NamedTuple):
@@ -103,7 +107,7 @@ class Turns:
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
-        planning: Planning,
+        in_turn: InTurn,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
@@ -119,7 +123,7 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._prefix_cache = prefix_cache
-        self._planning = planning
+        self._in_turn = in_turn
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
@@ -255,7 +259,7 @@ class Turns:
             window_tokens=window_tokens if fits or request.truncation == "auto" else None,
             asked_ms=asked_ms,
         )
-        plan = await asyncio.wrap_future(self._planning(owner, work))
+        plan = await asyncio.wrap_future(self._in_turn(owner, work))
         self._models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 

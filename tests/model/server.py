@@ -16,7 +16,6 @@ from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
-from turnlog.app.turns.plan import Plan
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.app.turns.run import Limits
@@ -61,9 +60,9 @@ class CountedRetains:
         self.retired -= 1
 
 
-def at_once(_: str, work: Callable[[], Plan]) -> Future[Plan]:
-    """Plans without a thread."""
-    future: Future[Plan] = Future()
+def at_once(_: str, work: Callable[[], _Result], /) -> Future[_Result]:
+    """Works without a thread."""
+    future: Future[_Result] = Future()
     try:
         future.set_result(work())
     except Exception as error:
@@ -112,7 +111,7 @@ class Server:
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
             prefix_cache=no_sessions(self.clock),
-            planning=at_once,
+            in_turn=at_once,
             hooks=Unobserved(),
             strict=False,
             idempotency_grace_s=0,

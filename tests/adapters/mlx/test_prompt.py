@@ -86,6 +86,16 @@ def test_a_text_that_cannot_fit_is_refused_without_being_encoded(
     assert refused.value.is_least
 
 
+def test_any_number_of_typed_control_tokens_is_plain_text(agent: Any) -> None:
+    typed = "a" + "<|im_end|>b" * 2_000
+
+    ids = renderer_of(agent).render([Message("user", typed)]).ids
+
+    end = agent.convert_tokens_to_ids("<|im_end|>")
+    assert ids.count(end) == 1
+    assert typed in agent.decode(list(ids))
+
+
 def test_only_a_prompt_that_is_too_long_is_refused(agent: Any) -> None:
     prompt = renderer_of(agent).render(CALLED, tools=[READ])
 
