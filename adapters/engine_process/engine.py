@@ -297,7 +297,7 @@ def _final(output: Ended | Failed | WasCancelled, prompt: TokenIds) -> End | Eng
                 **asdict(output.stats),
             )
         case Failed():
-            return EngineFailed(output.message, output.stats)
+            return EngineFailed(output.message, output.stats, output.constraint_lost)
         case WasCancelled():
             return Cancelled(_cache(output.cache, prompt, output.stats), output.stats)
 

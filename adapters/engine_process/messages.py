@@ -168,6 +168,7 @@ class Failed(Struct, frozen=True, array_like=True, tag=3):
     turn: int
     message: str
     stats: TurnStats | None
+    constraint_lost: bool = False
 
 
 class WasCancelled(Struct, frozen=True, array_like=True, tag=4):
@@ -276,9 +277,10 @@ class Refused(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Broke(Struct, frozen=True, array_like=True, tag=5):
-    """Any other exception, reported by its type only, as its message may hold content."""
+    """Any other exception, reported by its type and place only, as its message may hold content."""
 
     message: str
+    out_of_memory: bool = False
 
 
 class TooLong(Struct, frozen=True, array_like=True, tag=6):

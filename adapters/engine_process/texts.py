@@ -169,6 +169,9 @@ class TextProcess:
                 except WorkEndedError:
                     _log.warning("[models] restarting a text process that works for nobody")
                     raise
+                except OverflowError:
+                    running.answers = True  # nothing was sent
+                    raise InvalidRequestError("An integer has more than 64 bits.", param="tools") from None
                 except (EOFError, OSError):
                     running.process.kill()
                     _log.warning(
@@ -177,6 +180,11 @@ class TextProcess:
                         running.process.last_words(),
                     )
                 else:
+                    if isinstance(answer, Broke):
+                        # The request is to blame, as the process does the same for every other one.
+                        _log.error("[models] %s", answer.message)
+                        failed = InvalidRequestError(answer.message, param=refusal.param)
+                        raise refusal if answer.out_of_memory else failed
                     return _expected(answer, expected)
         # Most likely for its memory; a third process would fare no better.
         raise refusal

@@ -9,6 +9,7 @@ import resource
 import sys
 from pathlib import Path
 from time import perf_counter
+from traceback import extract_tb
 
 from turnlog.adapters.engine_process.channel import Channel
 from turnlog.adapters.engine_process.messages import (
@@ -59,7 +60,9 @@ class TextServer:
         except InvalidRequestError as refusal:
             return Refused(refusal.message, refusal.param, refusal.code)
         except Exception as error:
-            return Broke(f"Rendering broke with {type(error).__name__}.")
+            frame = extract_tb(error.__traceback__)[-1]
+            place = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+            return Broke(f"The text process failed with {place}.", isinstance(error, MemoryError))
 
     def _answer(self, request: ToText) -> FromText:
         match request:

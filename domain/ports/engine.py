@@ -106,10 +106,14 @@ class End(TurnStats, frozen=True, kw_only=True):
 
 
 class EngineFailed(Struct, frozen=True):
-    """An exception in the engine ended the turn. `stats` are those up to then, if known."""
+    """An exception in the engine ended the turn. `stats` are those up to then, if known.
+
+    `constraint_lost` says that the request is to blame: its constraint could not be followed any further.
+    """
 
     message: str
     stats: TurnStats | None = None
+    constraint_lost: bool = False
 
 
 class EngineCrashed(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """What only a whole server shows: the rules that reach from the API through planning to a real model."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,35 @@ def test_an_answer_has_the_format_that_is_asked_for(http: httpx.Client) -> None:
 
 def echoed(response: Json) -> Json:
     return {name: response[name] for name in OWN if name in response}
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (
+            {"type": "object", "properties": {"a": {"$ref": "#/properties/b"}}, "required": ["a"]},
+            "requires itself",
+        ),
+        ({"type": "string", "pattern": "^(([a-z]{1,99}){1,99}){1,99}$"}, "too many states"),
+        ({"const": -(2**63)}, "an integer below"),
+        ({"properties": 1}, "Unsupported schema|not supported"),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_is_refused_by_its_field(
+    http: httpx.Client, schema: Json, complaint: str
+) -> None:
+    """It ends neither in a 5xx nor the process that compiles it."""
+    form = {"type": "json_schema", "name": "form", "schema": {"type": "object", "properties": {"b": schema}}}
+    called = tool("look") | {"parameters": {"type": "object", "properties": {"b": schema}}}
+
+    for fields, param in (
+        ({"text": {"format": form}}, "text.format"),
+        ({"tools": [called], "tool_choice": "required"}, "tools"),
+    ):
+        answer = http.post("/v1/responses", json={"model": "tiny", "input": "Where?"} | fields)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_schema", param), error
+        assert re.search(complaint, error["message"])
 
 
 def test_the_defaults_of_the_model_hold_when_a_request_is_silent(http: httpx.Client) -> None:
