@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from turnlog.adapters.engine_process.channel import Channel
+from turnlog.adapters.engine_process.channel import Channel, encoded
 from turnlog.adapters.engine_process.messages import (
     Broke,
     CompileCalls,
@@ -58,11 +58,11 @@ START_LIMIT_S: Final = 120.0
 RENDER_SECONDS: Final = Budget("render_seconds", RENDER_LIMIT_S)
 """How long one request to a text process may take."""
 
-MOST_PROCESSES: Final = 2
-"""How many text processes a model has at most: so nobody's long prompt keeps the others waiting."""
+LONG_BYTES: Final = 128 * 1024
+"""Requests beyond this size leave the first process to the others: nobody waits for them."""
 
-SECOND_AFTER_S: Final = 0.2
-"""How long somebody waits for a process before there is another."""
+SPARE_AFTER_S: Final = 0.2
+"""How long a short request waits for the first process before there is a spare one."""
 
 UNWANTED_S: Final = 2.0
 """How long a request may have run that nobody wants any more."""
@@ -78,9 +78,9 @@ _Answer = TypeVar("_Answer", bound=Struct)
 class TextProcess:
     """Renders, encodes and compiles for the model in `folder`. Any thread.
 
-    There is one process, and a second one once somebody has waited for the first. One that is too slow, dies,
-    or works for nobody is started again. They live as long as one engine uses them (`retain`), so that they
-    survive a crash of the engine process.
+    There is one process, and a spare one for long requests and for whoever would wait for the first. One that
+    is too slow, dies, or works for nobody is started again. They live as long as one engine uses them
+    (`retain`), so that they survive a crash of the engine process.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -102,7 +102,7 @@ class TextProcess:
         with self._changed:
             self._users += 1
             if not self._processes:
-                self._start()
+                self._start(is_spare=False)
 
     def release(self) -> None:
         """One engine less; with the last one the processes end."""
@@ -121,7 +121,7 @@ class TextProcess:
         Raises:
             EngineError: it cannot be used.
         """
-        with self._borrowed():
+        with self._borrowed(is_long=False):
             pass
 
     def render(
@@ -158,10 +158,11 @@ class TextProcess:
     def _ask(
         self, request: Struct, expected: type[_Answer], limit_s: float, refusal: ResponsesError
     ) -> _Answer:
+        body = encoded(request)
         for _ in range(2):
-            with self._borrowed() as running:
+            with self._borrowed(is_long=len(body) > LONG_BYTES) as running:
                 try:
-                    answer = running.ask(request, limit_s)
+                    answer = running.ask(body, limit_s)
                 except TimeoutError:
                     RENDER_SECONDS.reach()
                     _log.warning("[models] restarting a text process that timed out")
@@ -190,9 +191,9 @@ class TextProcess:
         raise refusal
 
     @contextmanager
-    def _borrowed(self) -> Iterator["_Running"]:
+    def _borrowed(self, *, is_long: bool) -> Iterator["_Running"]:
         """A process that nobody else uses meanwhile; replaced if the block leaves it without an answer."""
-        running = self._taken()
+        running = self._taken(is_long=is_long)
         try:
             yield running
         finally:
@@ -202,28 +203,35 @@ class TextProcess:
                         self._give_back(running)
                     else:
                         self._processes.remove(running)
-                        self._start()
+                        self._start(is_spare=running.is_spare)
             if not running.answers:
                 running.process.close()
 
-    def _taken(self) -> "_Running":
+    def _taken(self, *, is_long: bool) -> "_Running":
         began_s = monotonic()
         with self._changed:
-            while not self._free:
-                if not self._users:
-                    raise ShuttingDownError
-                if not self._processes:
-                    raise self._failure or ShuttingDownError()
+            while self._users:
                 check_wanted()
-                waits = monotonic() - began_s > SECOND_AFTER_S
-                if waits and len(self._processes) < MOST_PROCESSES and self._processes[0].is_ready:
-                    self._start()
+                for running in sorted(self._free, key=lambda each: each.is_spare):
+                    if running.is_spare or not is_long:
+                        self._free.remove(running)
+                        return running
+                if failure := self._failure:
+                    self._failure = None
+                    raise failure
+                # Nobody waits long for a process that is being started.
+                waits = monotonic() - began_s > SPARE_AFTER_S and all(
+                    running.is_ready for running in self._processes
+                )
+                wants_spare = is_long or waits
+                if all(running.is_spare != wants_spare for running in self._processes):
+                    self._start(is_spare=wants_spare)
                 self._changed.wait(TICK_S)
-            return self._free.pop()
+        raise ShuttingDownError
 
-    def _start(self) -> None:
+    def _start(self, *, is_spare: bool) -> None:
         """Start a process; it is free once it is ready."""
-        running = _Running(self._folder)
+        running = _Running(self._folder, is_spare=is_spare)
         self._processes.append(running)
         in_background(partial(self._await, running), f"text-{running.process.pid}")
 
@@ -250,8 +258,9 @@ class TextProcess:
 class _Running:
     """One process and what is said to it. `answers` is false while it owes an answer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_spare: bool) -> None:
         self.process = SpawnedProcess(MODULE)
+        self.is_spare = is_spare
         self.is_ready = False
         self.answers = True
         self._folder = folder
@@ -271,8 +280,8 @@ class _Running:
             ) from None
         self.is_ready = True
 
-    def ask(self, request: Struct, limit_s: float) -> FromText:
-        """The answer to a request.
+    def ask(self, request: bytes, limit_s: float) -> FromText:
+        """The answer to an encoded request.
 
         Raises:
             TimeoutError: there is none after `limit_s`.
@@ -282,7 +291,7 @@ class _Running:
         began_s, is_wanted = monotonic(), still_wanted()
         self.answers = False
         self.process.socket.settimeout(limit_s)
-        self._channel.send(request)
+        self._channel.send_encoded(request)
         while True:
             left_s = limit_s - (monotonic() - began_s)
             if left_s <= 0:

@@ -16,6 +16,9 @@ FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
 """The normalizers of `tokenizers` that are Unicode's normal forms."""
 
 
+_find_visible = re.compile(r"\S").search
+
+
 class SpecialSpans:
     """Finds the added tokens of one tokenizer.
 
@@ -30,10 +33,15 @@ class SpecialSpans:
         self._widens = any(map(any, self._strips.values()))
         self._find = re.compile(_pattern(self._strips) or "(?!)").finditer
         self._forms = [step["type"] for step in steps if step["type"] in FORMS]
-        self._tells = not any(token["single_word"] for token in tokens) and all(
-            step["type"] in ("Prepend", *FORMS)
-            or (puts_blanks_as_words(step) and not any(" " in token for token in self._strips))
-            for step in steps
+        has_blank_ones = any(not token.strip() for token in self._strips)
+        self._tells = (
+            not any(token["single_word"] for token in tokens)
+            and not (self._widens and has_blank_ones)
+            and all(
+                step["type"] in ("Prepend", *FORMS)
+                or (puts_blanks_as_words(step) and not any(" " in token for token in self._strips))
+                for step in steps
+            )
         )
 
     def find(self, text: str) -> list[tuple[int, int]] | None:
@@ -54,11 +62,11 @@ class SpecialSpans:
         found: list[tuple[int, int]] = []
         for start, end in spans:
             strips_left, strips_right = self._strips[text[start:end]]
-            while strips_left and start > (found[-1][1] if found else 0) and text[start - 1].isspace():
-                start -= 1
-            while strips_right and end < len(text) and text[end].isspace():
-                end += 1
-            found.append((start, end))
+            before = text[found[-1][1] if found else 0 : start]
+            blanks_before = len(before) - len(before.rstrip()) if strips_left else 0
+            behind = _find_visible(text, end) if strips_right else None
+            stop = (behind.start() if behind else len(text)) if strips_right else end
+            found.append((start - blanks_before, stop))
         return found
 
 

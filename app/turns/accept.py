@@ -256,7 +256,8 @@ class Turns:
             chain,
             items,
             self._prefix_cache.answers(scope),
-            window_tokens=window_tokens if fits or request.truncation == "auto" else None,
+            window_tokens=window_tokens,
+            fits=fits or request.truncation == "auto",
             asked_ms=asked_ms,
         )
         plan = await asyncio.wrap_future(self._in_turn(owner, work))

@@ -44,6 +44,9 @@ MOST_KEPT_TOKENS = 4_096
 """The most room reserved for an answer whose length the request does not limit."""
 
 
+MOST_COUNTED_TOKENS = 1_000_000
+"""The longest prompt that is counted without being asked for, unless the window is even larger."""
+
 MOST_HISTORIES = 512
 """How many shortened histories are considered, of which nine are rendered at most."""
 
@@ -76,6 +79,7 @@ def make_plan(
     cached_answers: Answers,
     *,
     window_tokens: int | None,
+    fits: bool = True,
     asked_ms: int,
 ) -> Plan:
     """Make the plan of a turn. Renders the prompt, so it is too slow for the event loop.
@@ -83,6 +87,7 @@ def make_plan(
     Args:
         cached_answers: answers whose ids are known from cache entries; the log has those of the chain.
         window_tokens: how many tokens prompt and answer may have together; None if unknown.
+        fits: whether a prompt that leaves no room for an answer is refused; otherwise it is only counted.
         items: the stored items that the request refers to, by id.
 
     Raises:
@@ -103,7 +108,7 @@ def make_plan(
     messages = canonical_history(conversation(instructions, chain, own))
     logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(logged, cached_answers), messages)
-    window = _Window(window_tokens, request)
+    window = _Window(window_tokens, request, fits=fits)
     prompt, truncated = _fitting_prompt(engine, messages, recorded, toolbox, request, window=window)
     budget_tokens, limit = window.budget(prompt)
     return Plan(
@@ -216,8 +221,9 @@ class _Window:
         tokens: the window; None if unknown.
     """
 
-    def __init__(self, tokens: int | None, request: TurnRequest) -> None:
+    def __init__(self, tokens: int | None, request: TurnRequest, *, fits: bool) -> None:
         self._tokens = tokens
+        self._fits = fits
         self._asked_tokens = request.max_output_tokens
         self._room_tokens = 1
         if request.truncation == "auto" and tokens is not None:
@@ -228,8 +234,10 @@ class _Window:
 
     @property
     def most_prompt_tokens(self) -> int | None:
-        """The longest prompt that leaves room for an answer."""
-        return None if self._tokens is None else self._tokens - self._room_tokens
+        """The longest prompt that leaves room for an answer, or that is counted."""
+        if self._tokens is None:
+            return None
+        return self._tokens - self._room_tokens if self._fits else max(self._tokens, MOST_COUNTED_TOKENS)
 
     def budget(self, prompt: Prompt) -> tuple[int, Limit]:
         """The turn's output budget in tokens, and what limits it."""

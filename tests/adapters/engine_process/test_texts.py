@@ -49,6 +49,11 @@ def rendered(process: TextProcess, text: str) -> Prompt:
     return process.render([Message("user", text)], tools=(), effort=None, recorded={})
 
 
+def idle(process: TextProcess) -> int:
+    """The process that serves short requests, once it is ready for the next one."""
+    return until(lambda: [each.process.pid for each in process._free if not each.is_spare])[0]
+
+
 def test_a_template_that_does_not_end_is_ended(process: TextProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     before = rendered(process, "hello")
     old = process.pids
@@ -67,7 +72,7 @@ def test_a_schema_that_takes_too_long_is_refused(
     process: TextProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered(process, "hello")
-    os.kill(process.pids[0], signal.SIGSTOP)
+    os.kill(idle(process), signal.SIGSTOP)
     monkeypatch.setattr(texts, "COMPILE_LIMIT_S", 0.1)
 
     with pytest.raises(SchemaTooComplexError) as refused:
@@ -91,7 +96,7 @@ def test_a_template_that_takes_all_memory_is_refused_and_the_next_one_is_rendere
 
 def test_a_process_that_was_killed_is_started_again_and_nobody_notices(process: TextProcess) -> None:
     before = rendered(process, "hello")
-    os.kill(process.pids[0], signal.SIGKILL)
+    os.kill(idle(process), signal.SIGKILL)
 
     assert rendered(process, "hello") == before
 
@@ -108,7 +113,7 @@ def test_a_request_over_which_the_process_dies_twice_is_refused(
             raise EOFError
 
     monkeypatch.setattr(texts, "_Running", Dying)
-    os.kill(process.pids[0], signal.SIGKILL)
+    os.kill(idle(process), signal.SIGKILL)
 
     with pytest.raises(TemplateTimeoutError):
         rendered(process, "hello")
@@ -127,28 +132,35 @@ def queue() -> Iterator[OwnerQueue]:
 def test_nobody_waits_for_the_long_text_of_another(
     process: TextProcess, queue: OwnerQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second process is there for them; the first ends when nobody wants its work any more."""
-    monkeypatch.setattr(texts, "SECOND_AFTER_S", 0.1)
+    """A spare process is there for them; the first ends when nobody wants its work any more."""
+    monkeypatch.setattr(texts, "SPARE_AFTER_S", 0.1)
     monkeypatch.setattr(texts, "UNWANTED_S", 0.1)
-    before, [first] = rendered(process, "hello"), process.pids
+    before = rendered(process, "hello")
     endless = queue.submit("ada", partial(rendered, process, "loop"))
-    until(lambda: not process._free)
+    until(lambda: len(process._free) < len(process.pids))
 
     assert queue.submit("bob", partial(rendered, process, "hello")).result(SOON_S) == before
-    assert len(process.pids) == texts.MOST_PROCESSES
 
+    (busy,) = set(process.pids) - {running.process.pid for running in process._free}
     endless.cancel()
-    until(lambda: first not in process.pids)
+    until(lambda: busy not in process.pids)
     assert queue.submit("ada", partial(rendered, process, "hello")).result(SOON_S) == before
+
+
+def test_a_long_text_leaves_the_first_process_to_the_others(process: TextProcess) -> None:
+    rendered(process, "a" * texts.LONG_BYTES)
+
+    assert sorted(running.is_spare for running in process._processes) == [False, True]
 
 
 def test_what_waits_for_a_process_and_is_wanted_no_more_is_given_up(
     process: TextProcess, queue: OwnerQueue
 ) -> None:
-    rendered(process, "hello")
+    rendered(process, "a" * texts.LONG_BYTES)
+    until(lambda: len(process._free) == 2)
     with ExitStack() as held:
-        for _ in process.pids:
-            held.enter_context(process._borrowed())
+        for is_long in (False, True):
+            held.enter_context(process._borrowed(is_long=is_long))
         waiting = queue.submit("ada", partial(rendered, process, "hello"))
         until(lambda: queue.threads.in_use() == 1)
 

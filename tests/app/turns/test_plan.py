@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.app.services import asked
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import Script
+from turnlog.app.turns import plan
 from turnlog.app.turns.plan import MOST_HISTORIES, Plan, make_plan
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import ContextLengthError
@@ -103,6 +104,22 @@ def test_a_long_history_is_rendered_a_few_times_only(
     step_tokens = 4 * (messages // 2 // MOST_HISTORIES + 1)
     assert counted.rendered <= 1 + 9
     assert most_tokens - step_tokens < len(plan.prompt.ids) <= most_tokens
+
+
+def test_a_prompt_that_is_only_counted_may_be_longer_than_the_window(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not by any length: counting costs what encoding does."""
+    monkeypatch.setattr(plan, "MOST_COUNTED_TOKENS", 200)
+
+    def counted(words: int) -> int:
+        asked = whole(request("word " * words))
+        found = make_plan(engine, asked, [], {}, {}, window_tokens=100, fits=False, asked_ms=0)
+        return len(found.prompt.ids)
+
+    assert counted(150) == 152
+    with pytest.raises(ContextLengthError, match="window is 100"):
+        counted(200)
 
 
 def test_at_most_4096_tokens_are_kept_for_an_answer_of_any_length(engine: ScriptedEngine) -> None:
