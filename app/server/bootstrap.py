@@ -125,6 +125,7 @@ def assemble(
         recover=partial(recover, journal, reader, clock, background.restore),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
+        copier=journal,
         interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
