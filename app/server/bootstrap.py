@@ -122,7 +122,7 @@ def assemble(
             max_streams=settings.max_streams_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
-        recover=partial(recover, journal, reader, clock, background.restore),
+        recover=partial(recover, journal, reader, clock, background.restore, metrics.turn_lost),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
         copier=journal,
