@@ -43,7 +43,7 @@ class EngineThread:
     """
 
     def __init__(self) -> None:
-        # `SimpleQueue` waits for ever if a timeout passes between its first look and its second (CPython 3.11).
+        # `SimpleQueue` waits for ever if its timeout passes between its two looks (CPython 3.11).
         self._inbox: Queue[Command | None] = Queue()
         self._works: deque[Steps] = deque()
         self._closed = False

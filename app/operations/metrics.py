@@ -97,6 +97,12 @@ class Metrics:
         if ended.timing.decode_tokens_per_s is not None:
             self._rate.labels(model).observe(ended.timing.decode_tokens_per_s)
 
+    def turn_lost(self, response: Response) -> None:
+        """Count a turn that an earlier process left and this one ended; nobody knows how long it took."""
+        ended = response.ended
+        assert isinstance(ended, TurnFailed), f"{response.id} has not failed"
+        self._turns.labels(response.created.model, api_status(response), ended.reason).inc()
+
     def show(self, *budgets: Budget) -> None:
         """Tell of these budgets, too."""
         self._budgets.shown += budgets
