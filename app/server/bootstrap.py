@@ -49,7 +49,8 @@ from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
 log = logging.getLogger("turnlog")
 
-_PLAN_THREADS = 4
+_PLAN_THREADS = 16
+"""Most of them wait for a text process."""
 
 
 def assemble(

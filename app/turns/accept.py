@@ -5,7 +5,7 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -45,9 +45,9 @@ _TOKEN_BYTES = 36
 
 
 class InTurn(Protocol):
-    """Runs slow work on threads that owners use in turn; cancelling the future gives it up."""
+    """Runs slow work on threads that are used in turn by whom it is for; cancelling the future gives it up."""
 
-    def __call__(self, owner: str, work: Callable[[], _Result], /) -> Future[_Result]: ...
+    def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
 
 class Prepared(NamedTuple):
@@ -260,7 +260,7 @@ class Turns:
             fits=fits or request.truncation == "auto",
             asked_ms=asked_ms,
         )
-        plan = await asyncio.wrap_future(self._in_turn(owner, work))
+        plan = await asyncio.wrap_future(self._in_turn((owner, lease.name), work))
         self._models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 

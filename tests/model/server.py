@@ -1,7 +1,7 @@
 """One server process on the model's disk: the real application code between a faulty store and a puppet."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -60,7 +60,7 @@ class CountedRetains:
         self.retired -= 1
 
 
-def at_once(_: str, work: Callable[[], _Result], /) -> Future[_Result]:
+def at_once(_: Hashable, work: Callable[[], _Result], /) -> Future[_Result]:
     """Works without a thread."""
     future: Future[_Result] = Future()
     try:
