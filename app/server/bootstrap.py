@@ -69,10 +69,10 @@ def assemble(
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
     retrieval = Retrieval(reader, live, pending, clock)
-    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
-    metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
-    metrics.show(*reader.budgets)
+    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
+    metrics = _metrics(models, prefix_cache, pending, journal, clock)
+    metrics.show(*reader.budgets, *models.budgets)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -148,7 +148,11 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
 
 
 def _model_floor(
-    settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
+    settings: Settings,
+    sources: Mapping[str, ModelSource],
+    resources: ExitStack,
+    clock: Clock,
+    access: Access,
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
     """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
@@ -162,6 +166,7 @@ def _model_floor(
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        is_shared=lambda: access.is_shared,
         default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,

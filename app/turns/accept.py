@@ -134,7 +134,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model, yields=yields)
+        admission = self._models.admit(request.model, owner, yields=yields)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -157,7 +157,7 @@ class Turns:
         self._refuse_if_shutting_down()
         request = self._resolved(request)
         # Its model is let go again: what waits long must not keep others out of memory.
-        admission = self._models.admit(request.model, yields=True)
+        admission = self._models.admit(request.model, owner, yields=True)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -177,7 +177,7 @@ class Turns:
             ResponsesError: it cannot run any more, because its chain or model is gone; nothing was recorded.
         """
         response, created = accepted.response, accepted.response.created
-        admission = self._models.admit(created.model, yields=True)
+        admission = self._models.admit(created.model, created.owner, yields=True)
         try:
             request = replace(as_request(created, Changes()), replay_of=created.replay_of)
             prepared = await self._prepare(request, created.owner, admission, response.asked_ms)
@@ -212,7 +212,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model)
+        admission = self._models.admit(request.model, owner)
         try:
             admission.weigh(size_bytes)
             prepared = await self._prepare(request, owner, admission, asked_ms, fits=False)
