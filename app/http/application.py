@@ -12,6 +12,7 @@ from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.litestar.stream import ending_with_client
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
+from turnlog.app.http.flow import Flow
 from turnlog.app.http.heads import Heads
 from turnlog.app.http.origins import ANY_SANDBOX, AllowList
 from turnlog.app.http.processing import ProcessingTime
@@ -68,7 +69,10 @@ def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits)
             HTTPException: refuse_by_framework,
             Exception: crash,
         },
-        middleware=[decompressing(max_body_bytes)],
+        middleware=[
+            decompressing(max_body_bytes),
+            lambda app: Flow(app, service.in_flight, service.metrics.refused),
+        ],
         after_exception=[note_refusal],
         request_max_body_size=max_body_bytes,
         # Not a dependency: for two of them Litestar starts tasks, and a request is read later.

@@ -1,6 +1,5 @@
 """The routes of what a response is made from: its input items, and how many tokens they would be."""
 
-import asyncio
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -43,7 +42,7 @@ async def list_input_items(response_id: str, request: HttpRequest, service: Serv
         order=cast(Order, order),
         include=include,
     )
-    return await asyncio.to_thread(page)
+    return await service.retrieval.bulk.run(caller.owner, page)
 
 
 @get("/v1/responses/input_tokens")
@@ -59,7 +58,7 @@ async def count_input_tokens(request: HttpRequest, service: Service, caller: Cal
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
     body = await request.body()
-    command = decode_count(body, request.headers, limits)
+    command = await service.retrieval.bulk.run(caller.owner, decode_count, body, request.headers, limits)
     with service.quotas.beginning(caller.owner):
         count = await service.turns.count(command, caller.owner, size_bytes=len(body))
     return {"object": "response.input_tokens", "input_tokens": count}

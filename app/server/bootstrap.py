@@ -12,7 +12,7 @@ from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
-from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai.frames import Framer, framed
 from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
 from turnlog.app.audit.reading import Audit
@@ -36,6 +36,7 @@ from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.in_flight import MOST_BYTES
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
@@ -43,6 +44,8 @@ from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
+from turnlog.app.turns.stored_streams import StoredStreams
+from turnlog.domain.budgets import SharedBudget
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
 log = logging.getLogger("turnlog")
@@ -72,7 +75,8 @@ def assemble(
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
-    metrics.show(*reader.budgets, *models.budgets)
+    in_flight = SharedBudget("bytes_in_flight", MOST_BYTES, lambda: access.is_shared)
+    metrics.show(*reader.budgets, *models.budgets, in_flight)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -110,6 +114,8 @@ def assemble(
             clock=clock,
         ),
         retrieval=retrieval,
+        streams=StoredStreams(retrieval, framed, in_flight),
+        in_flight=in_flight,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=Audit(reader, retrieval, clock),
         health=Health(models, reader, journal, lambda: turns.shutting_down),

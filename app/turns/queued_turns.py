@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.events import ResponseCreated
+from turnlog.domain.ports import Frame
 
 
 class Line(NamedTuple):
@@ -44,7 +45,7 @@ class QueuedTurn:
         """Where it waits."""
         return Line(self.model, self.owner)
 
-    def follow(self, opening: Sequence[bytes]) -> FrameLog:
+    def follow(self, opening: Sequence[Frame]) -> FrameLog:
         """The frames of the turn as they come; the same for all who follow it.
 
         Args:

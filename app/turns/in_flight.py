@@ -1,0 +1,64 @@
+"""What an owner may have under way at once: bytes in flight, and long computations (decision 20)."""
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from turnlog.domain.budgets import SharedBudget
+from turnlog.domain.errors import OwnersShareError
+from turnlog.domain.owners import LOCAL_OWNER
+
+MOST_BYTES = 128 * 2**20
+"""In all. What a request becomes in memory beside its bytes is a few times as much."""
+
+RETRY_S = 1
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+class BulkWork:
+    """Long computations off the event loop, one at a time for each owner.
+
+    They hold Python's lock most of their time; many threads of one owner would keep it from everybody else.
+    """
+
+    def __init__(self) -> None:
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def run(
+        self,
+        owner: str,
+        work: Callable[_Arguments, _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Result:
+        """What `work` gives for these arguments."""
+        async with self._locks.setdefault(owner, asyncio.Lock()):
+            return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class Holding:
+    """The bytes of one request, of its answer, or of a stream that several read, until they are released."""
+
+    def __init__(self, budget: SharedBudget, owner: str = LOCAL_OWNER) -> None:
+        self._budget = budget
+        self._owner = owner
+        self._size_bytes = 0
+
+    def grow(self, more_bytes: int) -> None:
+        """Hold so much more.
+
+        Raises:
+            OwnersShareError: the owner has as much in flight as it may; nothing has changed.
+        """
+        grown_bytes = self._size_bytes + more_bytes
+        if not self._budget.resize(self._owner, self._size_bytes, grown_bytes):
+            raise OwnersShareError("Bytes in flight", self._budget.held_by(self._owner), RETRY_S)
+        self._size_bytes = grown_bytes
+
+    def release(self) -> None:
+        """Let go of everything; no effect the second time."""
+        self._budget.resize(self._owner, self._size_bytes, 0)
+        self._size_bytes = 0
