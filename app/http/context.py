@@ -33,16 +33,12 @@ async def list_input_items(response_id: str, request: HttpRequest, service: Serv
         raise InvalidRequestError(f"limit must be from 1 to {MOST_ITEMS}.", param="limit")
     asked = request.query_params
     include = {*asked.getall("include", []), *asked.getall("include[]", [])}
-    context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
     page = partial(
-        item_page,
-        context,
-        after=query.get("after"),
-        limit=int(limit),
-        order=cast(Order, order),
-        include=include,
+        item_page, after=query.get("after"), limit=int(limit), order=cast(Order, order), include=include
     )
-    return await service.retrieval.bulk.run(caller.owner, page)
+    async with service.retrieval.places.one(caller.owner):
+        context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
+        return await service.retrieval.bulk.run(caller.owner, page, context)
 
 
 @get("/v1/responses/input_tokens")
@@ -58,7 +54,7 @@ async def count_input_tokens(request: HttpRequest, service: Service, caller: Cal
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
     body = await request.body()
-    command = await service.retrieval.bulk.run(caller.owner, decode_count, body, request.headers, limits)
+    command = decode_count(body, request.headers, limits)
     with service.quotas.beginning(caller.owner):
         count = await service.turns.count(command, caller.owner, size_bytes=len(body))
     return {"object": "response.input_tokens", "input_tokens": count}

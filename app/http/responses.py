@@ -1,5 +1,6 @@
 """The routes of responses: run a turn, read it, stream it again, list its events."""
 
+import asyncio
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Mapping
@@ -53,8 +54,7 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
     limits: RequestLimits = request.app.state.limits
     body = await request.body()
     if len(body) > _SMALL_BODY_BYTES:
-        bulk = service.retrieval.bulk
-        command = await bulk.run(caller.owner, decode_request, body, request.headers, limits)
+        command = await asyncio.to_thread(decode_request, body, request.headers, limits)
     else:
         command = decode_request(body, request.headers, limits)
     if command.stream:
@@ -221,7 +221,9 @@ async def read_response(
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     query = single(request, "stream", "starting_after", "include_obfuscation")
     if not _flag(query, "stream"):
-        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
+        async with service.retrieval.places.one(caller.owner):
+            found = await service.retrieval.response(response_id, caller.owner)
+        return Response(response_object(*found))
     start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     log = await _frame_log(response_id, service, caller.owner)
@@ -270,4 +272,5 @@ async def delete_response(response_id: str, service: Service, caller: Caller) ->
 @get("/v1/responses/{response_id:str}/events")
 async def read_events(response_id: str, service: Service, caller: Caller) -> Json:
     """The stored events of a response, in order."""
-    return event_list(await service.retrieval.events(response_id, caller.owner))
+    async with service.retrieval.places.one(caller.owner):
+        return event_list(await service.retrieval.events(response_id, caller.owner))

@@ -75,8 +75,9 @@ def assemble(
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
+    audit = Audit(reader, retrieval, clock)
     in_flight = SharedBudget("bytes_in_flight", MOST_BYTES, lambda: access.is_shared)
-    metrics.show(*reader.budgets, *models.budgets, in_flight)
+    metrics.show(*reader.budgets, *models.budgets, in_flight, retrieval.places.budget, audit.told_bytes)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -117,7 +118,7 @@ def assemble(
         streams=StoredStreams(retrieval, framed, in_flight),
         in_flight=in_flight,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
-        audit=Audit(reader, retrieval, clock),
+        audit=audit,
         health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(

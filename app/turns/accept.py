@@ -6,7 +6,7 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -230,6 +230,14 @@ class Turns:
         """
         lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
+        async with AsyncExitStack() as held:
+            if request.previous_response_id:
+                await held.enter_async_context(self._retrieval.places.one(owner))
+            return await self._planned(request, owner, lease, asked_ms, fits=fits)
+
+    async def _planned(
+        self, request: TurnRequest, owner: str, lease: Lease, asked_ms: int, *, fits: bool
+    ) -> Prepared:
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)

@@ -2,10 +2,12 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
-from turnlog.domain.budgets import SharedBudget
+from turnlog.domain.budgets import Budget, SharedBudget
 from turnlog.domain.errors import OwnersShareError
 from turnlog.domain.owners import LOCAL_OWNER
 
@@ -13,6 +15,9 @@ MOST_BYTES = 128 * 2**20
 """In all. What a request becomes in memory beside its bytes is a few times as much."""
 
 RETRY_S = 1
+
+MOST_READS = 2
+"""Of one owner: the log's reader serves an owner's reads one by one, and another is worked on meanwhile."""
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -37,6 +42,35 @@ class BulkWork:
         """What `work` gives for these arguments."""
         async with self._locks.setdefault(owner, asyncio.Lock()):
             return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class OwnerPlaces:
+    """So many places for each owner, in order of arrival.
+
+    They bound the responses and chains that are in memory while requests work on them: one of 64 MiB as
+    stored is a few times as much.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self.budget = Budget(name, most, lambda: max(self._taken.values(), default=0))
+        self._most = most
+        self._taken: Counter[str] = Counter()
+        self._semaphores: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+
+    @asynccontextmanager
+    async def one(self, owner: str) -> AsyncIterator[None]:
+        """Hold a place of the owner's; wait for it if need be. Whoever has one must not ask for another."""
+        semaphore = self._semaphores.setdefault(owner, asyncio.Semaphore(self._most))
+        if semaphore.locked():
+            self.budget.reach()
+        async with semaphore:
+            self._taken[owner] += 1
+            try:
+                yield
+            finally:
+                self._taken[owner] -= 1
+                if not self._taken[owner]:
+                    del self._taken[owner]  # owners come and go
 
 
 class Holding:

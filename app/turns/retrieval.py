@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from turnlog.app.settings import chain_write_wait_s
-from turnlog.app.turns.in_flight import BulkWork
+from turnlog.app.turns.in_flight import MOST_READS, BulkWork, OwnerPlaces
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
@@ -62,7 +62,8 @@ class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
     For an owner, an expired response does not exist (R-111). Neither does another owner's, even if it is in
-    memory (D-18).
+    memory (D-18). Whoever reads a whole response or chain for an owner holds one of the owner's `places`
+    until it is let go.
     """
 
     def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
@@ -71,6 +72,7 @@ class Retrieval:
         self._pending = pending
         self._clock = clock
         self.bulk = BulkWork()
+        self.places = OwnerPlaces("owner_reads", MOST_READS)
 
     def live(self, response_id: str, owner: str = LOCAL_OWNER) -> LiveTurn | None:
         """The turn, if its last event is not stored yet."""

@@ -42,7 +42,8 @@ class StoredStreams:
             log = self._logs.get(response_id)
             if log and await self._retrieval.is_there(response_id, owner):
                 return log
-            return await self.tell(await self._retrieval.story(response_id, owner))
+            async with self._retrieval.places.one(owner):
+                return await self.tell(await self._retrieval.story(response_id, owner))
 
     async def tell(self, story: Story) -> FrameLog:
         """The frames of a response that was read already; raises `OwnersShareError` as `of`."""
