@@ -19,6 +19,7 @@ from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.stored_streams import StoredStreams
 from turnlog.domain.budgets import SharedBudget
+from turnlog.domain.ports import LogCopier
 
 
 @dataclass(frozen=True)
@@ -53,5 +54,6 @@ class Service:
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]
     tidy: Callable[[], Coroutine[Any, Any, None]]
+    copier: LogCopier
     interrupt_reads: Callable[[], None]
     announce: Callable[[str], None]

@@ -82,6 +82,7 @@ def test_what_matters_most_is_decided_so() -> None:
     }
     assert by_roles[OPERATOR] == {
         "/metrics",
+        "/v1/operations/backup",
         "/v1/operations/cancel",
         "/v1/operations/delete",
         "/v1/models/load",
