@@ -39,9 +39,13 @@ class BulkWork:
         *args: _Arguments.args,
         **kwargs: _Arguments.kwargs,
     ) -> _Result:
-        """What `work` gives for these arguments."""
+        """What `work` gives for these arguments. If it is cancelled, it waits for the thread all the same."""
         async with self._locks.setdefault(owner, asyncio.Lock()):
-            return await asyncio.to_thread(work, *args, **kwargs)
+            working = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+            try:
+                return await asyncio.shield(working)
+            finally:
+                await asyncio.wait((working,))
 
 
 class OwnerPlaces:
