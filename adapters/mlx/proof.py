@@ -1,0 +1,48 @@
+"""Proof that a grammar can be followed: it is, for a few tokens, before a turn is accepted with it.
+
+llguidance makes the states of a grammar when they are needed. Some grammars have no first token; in others,
+each further character takes more states than it allows.
+"""
+
+import re
+from collections.abc import Iterator, Set
+from itertools import islice
+from typing import Final
+
+from llguidance import LLMatcher
+
+_TRIED = 64
+_STRIDE = 7_919
+"""A prime, so that tokens from all over the vocabulary are taken."""
+
+_WELL = ("NotStopped", "NoExtension", "EndOfSentence")
+_NOT_ZERO: Final = re.compile(rb"[^\0]")
+
+
+def problem(matcher: LLMatcher, avoided: Set[int], most_tokens: int) -> str | None:
+    """Why a grammar cannot be followed for so many tokens; None if it can, or has come to its end.
+
+    Args:
+        matcher: of the grammar, at its beginning.
+        avoided: tokens to take only if there is hardly another one, such as those that end a text.
+    """
+    followed = matcher.deep_copy()
+    for step in range(most_tokens):
+        mask = bytes(followed.compute_bitmask())
+        if followed.is_stopped():
+            break
+        allowed = list(islice(_ids(mask, step * _STRIDE % len(mask)), _TRIED))
+        if not allowed:
+            return "no token can come next"
+        followed.consume_token(next((each for each in allowed if each not in avoided), allowed[0]))
+    if followed.stop_reason() in _WELL:
+        return None
+    return followed.get_error() or followed.stop_reason()
+
+
+def _ids(mask: bytes, start: int) -> Iterator[int]:
+    """The token ids in a bit mask, from a byte on and around."""
+    for first, part in ((start, mask[start:]), (0, mask[:start])):
+        for found in _NOT_ZERO.finditer(part):
+            place = first + found.start()
+            yield from (8 * place + bit for bit in range(8) if mask[place] >> bit & 1)
