@@ -146,10 +146,10 @@ class ConstraintCompiler:
             for pattern in {each for each in patterns if isinstance(each, str) and "{" in each}:
                 grammar = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
                 matcher = LLMatcher(self._tokenizer(), grammar, limits=_LIMITS, log_level=0)
-                if problem(matcher, self._closing, _FOLLOWED_TOKENS_OF_A_PATTERN):
+                if said := problem(matcher, self._closing, _FOLLOWED_TOKENS_OF_A_PATTERN):
                     raise InvalidRequestError(
-                        f"{what} has a pattern with too many states: '{pattern[:_LONGEST_SHOWN]}'. "
-                        "Count fewer repetitions, or none within another."
+                        f"{what} has a pattern that cannot be followed, '{pattern[:_LONGEST_SHOWN]}': "
+                        f"{_first_line(said)} Count fewer repetitions, or none within another."
                     )
         if said := problem(made.matcher, self._closing, _FOLLOWED_TOKENS):
             raise InvalidRequestError(f"The schema cannot be followed: {_first_line(said)}")

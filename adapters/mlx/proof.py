@@ -1,15 +1,22 @@
 """Proof that a grammar can be followed: it is, for a few tokens, before a turn is accepted with it.
 
 llguidance makes the states of a grammar when they are needed. Some grammars have no first token; in others,
-each further character takes more states than it allows.
+each further character takes more states than it allows, or so much time that all other turns are slower.
 """
 
 import re
 from collections.abc import Iterator, Set
 from itertools import islice
+from time import thread_time
 from typing import Final
 
 from llguidance import LLMatcher
+
+_TOKEN_S = 0.005
+"""The most time that a token may take. The engine follows the grammars of all its turns in one thread."""
+
+_FIRST_TOKENS = 32
+"""The first token may take as long as so many."""
 
 _TRIED = 64
 _STRIDE = 7_919
@@ -26,8 +33,10 @@ def problem(matcher: LLMatcher, avoided: Set[int], most_tokens: int) -> str | No
         matcher: of the grammar, at its beginning.
         avoided: tokens to take only if there is hardly another one, such as those that end a text.
     """
-    followed = matcher.deep_copy()
+    followed, began_s = matcher.deep_copy(), thread_time()
     for step in range(most_tokens):
+        if thread_time() - began_s > _TOKEN_S * (step + _FIRST_TOKENS):
+            return "each token takes too long"
         mask = bytes(followed.compute_bitmask())
         if followed.is_stopped():
             break

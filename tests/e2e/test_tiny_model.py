@@ -113,7 +113,7 @@ def echoed(response: Json) -> Json:
             {"type": "object", "properties": {"a": {"$ref": "#/properties/b"}}, "required": ["a"]},
             "requires itself",
         ),
-        ({"type": "string", "pattern": "^(([a-z]{1,99}){1,99}){1,99}$"}, "too many states"),
+        ({"type": "string", "pattern": "^(([a-z]{1,99}){1,99}){1,99}$"}, "cannot be followed"),
         ({"const": -(2**63)}, "an integer below"),
         ({"properties": 1}, "Unsupported schema|not supported"),
     ],

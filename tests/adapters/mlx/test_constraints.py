@@ -13,7 +13,7 @@ from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submi
 from tests.adapters.mlx.forcing import Mouth, mouth
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
 from turnlog.adapters.engine_process.messages import Grammar
-from turnlog.adapters.mlx import constraints
+from turnlog.adapters.mlx import constraints, proof
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.model import load
 from turnlog.domain.errors import InvalidRequestError
@@ -251,7 +251,7 @@ def test_a_pattern_that_has_too_many_states_is_refused(engine: MlxEngine, patter
         (JsonConstraint(None, tools=(tool,)), "The parameters schema of the tool 'find'"),
         (CallConstraint((tool,), many=True), "The parameters schema of the tool 'find'"),
     ):
-        with pytest.raises(InvalidRequestError, match=rf"^{what} has a pattern with too many states: '\^"):
+        with pytest.raises(InvalidRequestError, match=rf"^{what} has a pattern that cannot be followed, '\^"):
             engine.compile(constraint)
 
 
@@ -281,6 +281,16 @@ def test_a_schema_with_anything_anywhere_is_taken_or_refused(
     ):
         with suppress(InvalidRequestError):
             engine.compile(constraint)
+
+
+def test_a_pattern_of_which_each_token_takes_long_is_refused(
+    engine: MlxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine follows the grammars of all turns in one thread."""
+    monkeypatch.setattr(proof, "_TOKEN_S", 0.0)
+
+    with pytest.raises(InvalidRequestError, match=r"'a\{9\}': each token takes too long"):
+        engine.compile(JsonConstraint({"type": "string", "pattern": "a{9}"}))
 
 
 def test_a_turn_whose_constraint_cannot_be_followed_further_fails(engine: MlxEngine) -> None:
