@@ -1,6 +1,7 @@
 """The application: security middleware, the routes behind it, and one envelope for every error."""
 
 import logging
+from functools import partial
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -69,10 +70,7 @@ def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits)
             HTTPException: refuse_by_framework,
             Exception: crash,
         },
-        middleware=[
-            decompressing(max_body_bytes),
-            lambda app: Flow(app, service.in_flight, service.metrics.refused),
-        ],
+        middleware=[decompressing(max_body_bytes), partial(Flow, service=service)],
         after_exception=[note_refusal],
         request_max_body_size=max_body_bytes,
         # Not a dependency: for two of them Litestar starts tasks, and a request is read later.

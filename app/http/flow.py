@@ -1,6 +1,5 @@
 """Large bodies in both directions: counted while they are in flight, and sent as their client takes them."""
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from litestar.datastructures import Headers
@@ -9,8 +8,8 @@ from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope,
 from turnlog.adapters.openai.frames import PIECE_BYTES
 from turnlog.app.http.errors import send_refusal
 from turnlog.app.http.request_log import note_refusal
+from turnlog.app.http.service import Service
 from turnlog.app.turns.in_flight import Holding
-from turnlog.domain.budgets import SharedBudget
 from turnlog.domain.errors import OwnersShareError
 from turnlog.domain.owners import LOCAL_OWNER
 
@@ -20,20 +19,16 @@ class Flow:
 
     The bytes of a request and of its answer count as in flight until the request is over; a stream's do not,
     as it is sent piece by piece. More than the owner may have is 429 (`Holding.grow`).
-
-    Args:
-        refused: called with the error code of each answer that is refused.
     """
 
-    def __init__(self, app: ASGIApp, in_flight: SharedBudget, refused: Callable[[str], None]) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
-        self._in_flight = in_flight
-        self._refused = refused
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         caller = cast(Any, scope).get("user")
-        holding = Holding(self._in_flight, caller.owner if caller else LOCAL_OWNER)
+        holding = Holding(self._service.in_flight, caller.owner if caller else LOCAL_OWNER)
 
         async def counted() -> HTTPReceiveMessage:
             message = cast(HTTPReceiveMessage, await receive())
@@ -53,7 +48,7 @@ class Flow:
             except OwnersShareError as error:
                 is_refused = True
                 note_refusal(scope, error)
-                self._refused(error.code)
+                self._service.metrics.refused(error.code)
                 await send_refusal(error, send)
             else:
                 await send(message)

@@ -1,5 +1,6 @@
 """Large bodies: what is in flight is counted and bounded, and leaves as its client takes it."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,9 @@ async def served(in_flight: SharedBudget, body: bytes, answer: bytes, owner: str
         sent.append((in_flight.held_by(owner), message))
 
     scope: Any = {"type": "http", "user": Caller(owner, frozenset({Role.CLIENT})), "turnlog.notes": Notes()}
-    await Flow(application, in_flight, refused.append)(scope, receive, send)
+    metrics = SimpleNamespace(refused=refused.append)
+    service: Any = SimpleNamespace(in_flight=in_flight, metrics=metrics)
+    await Flow(application, service)(scope, receive, send)
     assert refused == [code for code in ("owner_limit_exceeded",) if sent[0][1]["status"] == 429]
     return sent
 
