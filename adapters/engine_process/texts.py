@@ -158,7 +158,10 @@ class TextProcess:
     def _ask(
         self, request: Struct, expected: type[_Answer], limit_s: float, refusal: ResponsesError
     ) -> _Answer:
-        body = encoded(request)
+        try:
+            body = encoded(request)
+        except OverflowError:
+            raise InvalidRequestError("An integer has more than 64 bits.", param="tools") from None
         for _ in range(2):
             with self._borrowed(is_long=len(body) > LONG_BYTES) as running:
                 try:
@@ -170,9 +173,6 @@ class TextProcess:
                 except WorkEndedError:
                     _log.warning("[models] restarting a text process that works for nobody")
                     raise
-                except OverflowError:
-                    running.answers = True  # nothing was sent
-                    raise InvalidRequestError("An integer has more than 64 bits.", param="tools") from None
                 except (EOFError, OSError):
                     running.process.kill()
                     _log.warning(

@@ -169,6 +169,11 @@ def test_what_waits_for_a_process_and_is_wanted_no_more_is_given_up(
         until(lambda: queue.threads.in_use() == 0)
 
 
+def test_a_number_that_no_process_can_be_sent_is_refused(process: TextProcess) -> None:
+    with pytest.raises(InvalidRequestError, match="more than 64 bits"):
+        process.compile(JsonConstraint({"const": 2**70}))
+
+
 def test_a_folder_without_a_template_is_refused(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
     (folder / "tokenizer_config.json").write_text("{}")
