@@ -45,7 +45,7 @@ _TOKEN_BYTES = 36
 
 
 class InTurn(Protocol):
-    """Runs slow work on threads that are used in turn, by whom it is for; cancelling it gives it up."""
+    """Runs slow work on threads, in turn by whom it is for; cancelling the future gives it up."""
 
     def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
