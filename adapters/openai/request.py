@@ -48,7 +48,7 @@ def decode_request(
         InvalidRequestError: the body is no JSON or breaks a rule; `param` names the field.
     """
     check_json(body, limits)
-    return read_request(_given(body), headers, limits)
+    return read_request(decoded_json(body), headers, limits)
 
 
 def decode_count(
@@ -60,11 +60,11 @@ def decode_count(
         InvalidRequestError: as for `decode_request`, but `input` may be left out.
     """
     check_json(body, limits)
-    given = _given(body)
+    given = decoded_json(body)
     return read_request({"input": [], **given} if isinstance(given, dict) else given, headers, limits)
 
 
-def _given(body: bytes) -> Any:
+def decoded_json(body: bytes) -> Any:
     """The JSON of a body.
 
     Raises:

@@ -9,7 +9,6 @@ from typing import Any
 
 from litestar import MediaType, Request, Response, delete, get, post
 from litestar.datastructures import State
-from litestar.exceptions import MethodNotAllowedException
 
 from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
@@ -186,26 +185,36 @@ def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | 
 async def stream_bytes(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
+    """A stream's bytes; arguments as for `stream_frames`."""
+    async with aclosing(stream_frames(log, start, heartbeat_s=heartbeat_s, obfuscated=obfuscated)) as chunks:
+        async for chunk in chunks:
+            yield b"".join(chunk)
+
+
+async def stream_frames(
+    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
+) -> AsyncGenerator[list[bytes], None]:
+    """A stream's frames from number `start` on, with a heartbeat after each `heartbeat_s` of silence."""
     number = start - 1
     async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
         async for chunk in chunks:
             if not chunk:
-                yield heartbeat(log.first(3), number)
+                yield [heartbeat(log.first(3), number)]
                 continue
             number += len(chunk)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
+            yield [obfuscate(frame, secrets.choice) for frame in chunk] if obfuscated else chunk
 
 
 @get("/v1/responses")
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
-    """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
-    if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
-    code = notes(request.scope).code = "upgrade_not_supported"
-    message = "WebSocket mode is not supported; send POST /v1/responses."
+    """There is no list of responses here, only the handshake of WebSocket mode, which this was none of."""
+    code = notes(request.scope).code = "upgrade_required"
+    message = (
+        "GET /v1/responses opens a WebSocket (RFC 6455): send Upgrade: websocket, Connection: Upgrade and "
+        "Sec-WebSocket-Version: 13. To create a response over HTTP, send POST /v1/responses."
+    )
     # RFC 9110, 15.5.22: the protocol to use instead.
-    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     return Response(
         error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
     )

@@ -45,7 +45,10 @@ class SecurityMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        assert scope["type"] in (ScopeType.HTTP, ScopeType.WEBSOCKET), "lifespan events are not served"
+        await self._serve(cast(HTTPScope, scope), receive, send)
+
+    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         send = self._shared(scope, send)
         try:
             self._check_sender(scope)
@@ -62,6 +65,8 @@ class SecurityMiddleware:
         if caller:
             admit(scope)
             notes(scope).owner = caller.owner
+        # A WebSocket looks its key up at each message.
+        if caller and scope["type"] == ScopeType.HTTP:
             standing = Standing(partial(self._access.still_in, caller), scope, receive, send)
             receive, send = standing.receive, standing.send
         with ExitStack() as leaving:

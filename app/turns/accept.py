@@ -23,6 +23,7 @@ from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
 from turnlog.app.turns.strict import StrictTurn
+from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
@@ -120,13 +121,20 @@ class Turns:
         self.on_shut_down: Callable[[], None] = lambda: None
 
     async def begin(
-        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, size_bytes: int = 0, yields: bool = False
+        self,
+        request: TurnRequest,
+        owner: str = LOCAL_OWNER,
+        *,
+        size_bytes: int = 0,
+        yields: bool = False,
+        unstored: UnstoredTurns | None = None,
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
         Args:
             size_bytes: the size of the request's body.
             yields: whether it lets all other turns of its model go first.
+            unstored: the turns that it may continue though the log does not have them.
 
         Raises:
             ResponsesError: the turn is refused; nothing has been recorded.
@@ -138,7 +146,7 @@ class Turns:
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, admission, asked_ms)
+            prepared = await self._prepare(request, owner, admission, asked_ms, unstored=unstored)
             self._refuse_if_shutting_down()
             admission.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
             response = self._created(prepared, admission.lease.instance_id)
@@ -221,16 +229,24 @@ class Turns:
             admission.release()
 
     async def _prepare(
-        self, request: TurnRequest, owner: str, admission: Admission, asked_ms: int, *, fits: bool = True
+        self,
+        request: TurnRequest,
+        owner: str,
+        admission: Admission,
+        asked_ms: int,
+        *,
+        fits: bool = True,
+        unstored: UnstoredTurns | None = None,
     ) -> Prepared:
         """Whatever can refuse a turn once it is admitted.
 
         Args:
             fits: whether to refuse a prompt that leaves no room for an answer.
+            unstored: as for `begin`.
         """
         lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
-        chain = await self.chains.resolve(request.previous_response_id, owner)
+        chain = await self.chains.resolve(request.previous_response_id, owner, unstored)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}

@@ -102,7 +102,7 @@ def make_plan(
         own=own,
         prompt=prompt,
         answers=answers_among(messages, recorded),
-        record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
+        record=_record(prompt, request, chain),
         truncated_messages=truncated,
         output_budget_tokens=budget_tokens,
         output_limit=limit,
@@ -206,6 +206,13 @@ class _Window:
         return ContextLengthError(
             len(prompt.ids), self._tokens, fixed_tokens=len(fixed.ids), room_tokens=self._room_tokens
         )
+
+
+def _record(prompt: Prompt, request: TurnRequest, chain: Chain) -> PromptRecord:
+    """The prompt as it is recorded: against its chain, unless the log will not have that."""
+    if request.store and not all(response.created.store for response in chain):
+        return record_prompt(prompt.ids, None, ())
+    return record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain))
 
 
 def _read_and_written(chain: Chain) -> TokenIds:
