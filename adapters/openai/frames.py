@@ -26,6 +26,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -97,6 +100,9 @@ class Framer:
                 GenerationStarted()
                 | ReasoningDropped()
                 | TurnRequeued()
+                | SteerAccepted()
+                | SteersCommitted()
+                | SteersFailed()
                 | TurnPersisted()
                 | PersistHardTimedOut()
                 | ResponseDeleted()

@@ -88,8 +88,14 @@ def _decoded(body: bytes) -> Any:
         return msgspec.json.decode(whole_json(text))
 
 
-def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:
-    """The command that a decoded body asks for; raises as `decode_request` does."""
+def read_request(
+    given: Any, headers: Mapping[str, str], limits: RequestLimits, *, may_be_silent: bool = False
+) -> TurnRequest:
+    """The command that a decoded body asks for; raises as `decode_request` does.
+
+    Args:
+        may_be_silent: whether the input may be empty, because nothing is to be answered.
+    """
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
     body = typed(in_order(given, RequestBody), RequestBody)
@@ -130,7 +136,8 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         background=body.background is True,
         body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
-    _refuse_silence(request)
+    if not may_be_silent:
+        _refuse_silence(request)
     if request.background and not request.store:
         raise InvalidRequestError(
             "A background turn is read from the log: it needs store: true.", param="background"

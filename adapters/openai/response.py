@@ -37,7 +37,7 @@ def response_object(response: Response, expires_at: int | None = None) -> Json:
     output = [item_object(item) for item in items]
     result = _object(response.created, response.ended, api_status(response), output)
     details, started = result["incomplete_details"], response.started
-    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
+    if response.created.wire_version > 1 and started and details == {"reason": "max_output_tokens"}:
         details["limit"] = started.output_limit
     if expires_at is not None:
         result["expires_at"] = expires_at
@@ -178,8 +178,8 @@ def error_object(failed: TurnFailed) -> Json:
 
 def _incomplete_details(ended: TurnCommitted | TurnFailed | None) -> Json | None:
     match ended:
-        case TurnCommitted(status="incomplete"):
-            return {"reason": "max_output_tokens"}
+        case TurnCommitted(status="incomplete", reason=reason):
+            return {"reason": reason or "max_output_tokens"}
         case TurnFailed(reason=reason):
             return {"reason": reason}
         case _:

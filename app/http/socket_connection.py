@@ -1,33 +1,23 @@
-"""One connection of WebSocket mode: its streams, what waits in them, and when it closes."""
+"""One connection of WebSocket mode: what comes in, its streams, what waits in them, and when it closes."""
 
 import asyncio
-import logging
 import time
 from collections import deque
-from contextlib import aclosing
 from typing import Any, NamedTuple, cast
 
 from litestar.types import Receive, Scope, Send
 
-from turnlog.adapters.litestar.stream import ClientLeftError, finishes_first, while_connected
 from turnlog.adapters.openai.limits import RequestLimits
-from turnlog.adapters.openai.socket_messages import Create, decode_message, error_message, frame_message
+from turnlog.adapters.openai.socket_messages import Create, Steer, decode_message, error_message
 from turnlog.adapters.uvicorn import mark_idle
 from turnlog.app.access import UnauthenticatedError
 from turnlog.app.http.errors import message_refusal
 from turnlog.app.http.request_log import Notes, log_request
-from turnlog.app.http.responses import stream_frames
 from turnlog.app.http.service import Service
+from turnlog.app.http.socket_turns import ConnectionTurns
 from turnlog.app.http.standing import LOOK_AGAIN_S
-from turnlog.app.operations.logs import turn_context
-from turnlog.app.turns.live import LiveTurn
-from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.errors import InvalidRequestError, OverloadError, ResponsesError
-from turnlog.domain.events import TurnCommitted
 from turnlog.domain.owners import Caller
-from turnlog.domain.request import TurnRequest
-
-log = logging.getLogger("turnlog")
 
 MOST_RUNNING = 16
 MOST_STREAMS = 32
@@ -100,10 +90,12 @@ class Connection:
         self._receive: Any = receive
         self._send: Any = send
         self._caller: Caller = cast(Any, scope)["user"]
+        self._gone = asyncio.Event()
+        self._turns = ConnectionTurns(
+            service, self._caller, self._gone, tell=self._tell, refuse=self._refuse, note=self._note
+        )
         self._streams: dict[str | None, Stream] = {}
         self._slots = asyncio.Semaphore(MOST_RUNNING)
-        self._unstored = UnstoredTurns()
-        self._gone = asyncio.Event()
         self._began_s = self._active_s = time.monotonic()
 
     async def serve(self) -> None:
@@ -118,20 +110,25 @@ class Connection:
             watching.cancel()
             if tasks := [stream.task for stream in self._streams.values() if stream.task]:
                 await asyncio.wait(tasks)
+            await self._turns.steering.close()
 
     # ── what comes in ──
 
     async def _take(self, message: Any) -> None:
-        """Queue what a message asks for, or refuse it; what is broken closes nothing."""
+        """Do what a message asks for, or refuse it; what is broken closes nothing."""
         self._mark_active()
         began_s = time.monotonic()
         try:
-            self._check_standing()
-            self._enqueue(await self._decoded(message))
+            self._turns.check_standing()
+            asked = await self._decoded(message)
+            if isinstance(asked, Steer):
+                await self._turns.steering.take(asked)
+            else:
+                self._enqueue(asked)
         except ResponsesError as error:
             await self._refuse(error, None, began_s)
 
-    async def _decoded(self, message: Any) -> Create:
+    async def _decoded(self, message: Any) -> Create | Steer:
         text = message.get("text")
         if text is None:
             raise InvalidRequestError(
@@ -143,13 +140,16 @@ class Connection:
         return decode_message(body, self._settings.limits)
 
     def _enqueue(self, create: Create) -> None:
+        """Have a turn run behind those of its stream.
+
+        Raises:
+            ConnectionLimitError: the connection's time is over.
+            TooManyMessagesError, InvalidRequestError: it has too much waiting, or too many streams.
+        """
         if self._is_over:
             raise ConnectionLimitError(self._settings.lifetime_s)
-        waiting = [each for stream in self._streams.values() for each in stream.waiting]
-        waiting_bytes = sum(each.size_bytes for each in waiting)
-        if len(waiting) >= MOST_WAITING or (
-            waiting and waiting_bytes + create.size_bytes > MOST_WAITING_BYTES
-        ):
+        sizes = [each.size_bytes for stream in self._streams.values() for each in stream.waiting]
+        if len(sizes) >= MOST_WAITING or (sizes and sum(sizes) + create.size_bytes > MOST_WAITING_BYTES):
             raise TooManyMessagesError
         if create.stream_id not in self._streams and len(self._streams) >= MOST_STREAMS:
             raise InvalidRequestError(
@@ -162,63 +162,15 @@ class Connection:
         if stream.task is None:
             stream.task = asyncio.create_task(self._run_stream(stream))
 
-    # ── turns ──
-
     async def _run_stream(self, stream: Stream) -> None:
-        while stream.waiting and not self._gone.is_set():
-            async with self._slots:
-                # A task of its own, for the context of its log lines.
-                await asyncio.create_task(self._run(stream.waiting.popleft()))
-        stream.task = None
-        self._mark_active()
-
-    async def _run(self, create: Create) -> None:
-        """Run a turn and send its frames, or say why not."""
-        began_s = time.monotonic()
-        previous = None
         try:
-            request = create.request()
-            previous = request.previous_response_id
-            self._check_standing()
-            with self._service.quotas.streaming(self._caller.owner):
-                turn = await while_connected(self._begin(request, create.size_bytes), self._until_gone)
-                turn_context(turn.response.id, self._caller.owner)
-                try:
-                    has_ended = await finishes_first(
-                        self._stream(turn, create.stream_id, obfuscated=request.obfuscate), self._until_gone
-                    )
-                except UnauthenticatedError:
-                    turn.leave()
-                    raise
-                if not has_ended:
-                    turn.leave()
-            self._log(200, began_s, Notes(response_id=turn.response.id))
-            self._unstored.keep(turn.response, create.size_bytes)
-            if turn.response.ended and not isinstance(turn.response.ended, TurnCommitted):
-                self._unstored.drop(previous)
-        except ClientLeftError:
-            pass
-        except Exception as error:
-            self._unstored.drop(previous)
-            await self._refuse(error, create.stream_id, began_s)
-
-    async def _begin(self, request: TurnRequest, size_bytes: int) -> LiveTurn:
-        owner = self._caller.owner
-        with self._service.quotas.beginning(owner):
-            return await self._service.turns.begin(
-                request, owner, size_bytes=size_bytes, unstored=self._unstored
-            )
-
-    async def _stream(self, turn: LiveTurn, stream_id: str | None, *, obfuscated: bool) -> None:
-        heartbeat_s = self._service.heartbeat_s
-        frames = stream_frames(turn.frames, heartbeat_s=heartbeat_s, obfuscated=obfuscated)
-        async with aclosing(frames) as chunks:
-            async for chunk in chunks:
-                for frame in chunk:
-                    self._check_standing()
-                    await self._tell(frame_message(frame, stream_id))
-                # A send that need not wait yields to nobody.
-                await asyncio.sleep(0)
+            while stream.waiting and not self._gone.is_set():
+                async with self._slots:
+                    # A task of its own, for the context of its log lines.
+                    await asyncio.create_task(self._turns.run(stream.waiting.popleft()))
+        finally:
+            stream.task = None
+            self._mark_active()
 
     # ── what goes out ──
 
@@ -243,22 +195,15 @@ class Connection:
         if isinstance(error, UnauthenticatedError):
             await self._close(POLICY_VIOLATION, error.code)
 
+    def _note(self, began_s: float, found: Notes) -> None:
+        if self._settings.access_log:
+            self._log(200, began_s, found)
+
     def _log(self, status: int, began_s: float, found: Notes) -> None:
-        if status < 400 and not self._settings.access_log:
-            return
         found.route, found.owner = "/v1/responses", self._caller.owner
         log_request("WEBSOCKET", status, began_s, found)
 
     # ── the end ──
-
-    def _check_standing(self) -> None:
-        if not self._service.access.still_in(self._caller):
-            raise UnauthenticatedError(given=True)
-
-    async def _until_gone(self) -> Any:
-        """As `receive` tells it of an HTTP client that has left."""
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
 
     @property
     def _is_busy(self) -> bool:
@@ -276,14 +221,15 @@ class Connection:
         """Close the connection when its key is revoked, its time is over, or nothing happens on it."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
+            now_s = time.monotonic()
             if not self._service.access.still_in(self._caller):
-                await self._close(POLICY_VIOLATION, UnauthenticatedError.code)
+                await self._refuse(UnauthenticatedError(given=True), None, now_s)
             elif self._is_busy:
                 continue
             elif self._is_over:
-                await self._refuse(ConnectionLimitError(self._settings.lifetime_s), None, time.monotonic())
+                await self._refuse(ConnectionLimitError(self._settings.lifetime_s), None, now_s)
                 await self._close(GOING_AWAY, ConnectionLimitError.code)
-            elif time.monotonic() - self._active_s >= self._settings.idle_s:
+            elif now_s - self._active_s >= self._settings.idle_s:
                 await self._close(GOING_AWAY, "idle_timeout")
 
     async def _close(self, code: int, reason: str) -> None:

@@ -22,6 +22,7 @@ from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
+from turnlog.app.turns.steering import Steering
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.continuation import check_identity
@@ -128,6 +129,7 @@ class Turns:
         size_bytes: int = 0,
         yields: bool = False,
         unstored: UnstoredTurns | None = None,
+        steering: Steering | None = None,
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
@@ -135,6 +137,7 @@ class Turns:
             size_bytes: the size of the request's body.
             yields: whether it lets all other turns of its model go first.
             unstored: the turns that it may continue though the log does not have them.
+            steering: of the turn that it continues, if the request has the input that steers it.
 
         Raises:
             ResponsesError: the turn is refused; nothing has been recorded.
@@ -150,10 +153,14 @@ class Turns:
             self._refuse_if_shutting_down()
             admission.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
             response = self._created(prepared, admission.lease.instance_id)
-            return self._set_running(response, prepared, admission)
+            return self._set_running(response, prepared, admission, steering=steering)
         except BaseException:
             admission.release()
             raise
+
+    def steering(self, turn: LiveTurn) -> Steering:
+        """Takes input that steers a turn; one for each turn."""
+        return Steering(turn, self._persistence.steered, self._clock, self._ids)
 
     async def accept(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> tuple[Response, str]:
         """Accept a turn of `owner` that is not to begin yet; its response, and its model's fingerprint.
@@ -349,7 +356,12 @@ class Turns:
         )
 
     def _set_running(
-        self, response: Response, prepared: Prepared, admission: Admission, accepted: Accepted | None = None
+        self,
+        response: Response,
+        prepared: Prepared,
+        admission: Admission,
+        accepted: Accepted | None = None,
+        steering: Steering | None = None,
     ) -> LiveTurn:
         created, request, plan = response.created, prepared.request, prepared.plan
         lookup = self._prefix_cache.open(
@@ -359,7 +371,7 @@ class Turns:
             instructions=plan.instructions,
         )
         turn, turn_log = self._open(
-            response, admission.lease.instance_id, prepared.expires_ms(created), accepted
+            response, admission.lease.instance_id, prepared.expires_ms(created), accepted, steering
         )
         turn.cache_class = lookup.cache_class
         if created.idempotency_key:
@@ -380,7 +392,12 @@ class Turns:
         return turn
 
     def _open(
-        self, response: Response, instance_id: int, expires_ms: int, accepted: Accepted | None
+        self,
+        response: Response,
+        instance_id: int,
+        expires_ms: int,
+        accepted: Accepted | None,
+        steering: Steering | None = None,
     ) -> tuple[LiveTurn, TurnLog | None]:
         """The turn as its readers follow it, and its log.
 
@@ -393,11 +410,14 @@ class Turns:
         turn = strict or LiveTurn(response, self._new_framer(), followed)
         written = strict.written if strict else None
         if accepted:
-            turn_log = self._persistence.resume(
+            resumed = self._persistence.resume(
                 response.id, instance_id, expires_ms, written, version=accepted.version
             )
-            return turn, turn_log
-        return turn, self._persistence.begin(created, expires_ms, written) if created.store else None
+            return turn, resumed
+        along = steering.commit(response.id, together=created.store) if steering else ()
+        turn_log = self._persistence.begin(created, expires_ms, written, along) if created.store else None
+        turn.log = turn_log
+        return turn, turn_log
 
 
 def _refuse_if_changed(lease: Lease, fingerprint: str | None) -> None:

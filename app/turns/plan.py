@@ -92,6 +92,8 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     constraint = _compile_constraint(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
+    if not request.generate and all(message.role == "system" for message in messages):
+        messages.append(Message("user", ""))  # Templates want a question; what comes before it is read ahead.
     logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(logged, cached_answers), messages)
     window = _Window(window_tokens, request)
@@ -104,7 +106,7 @@ def make_plan(
         answers=answers_among(messages, recorded),
         record=_record(prompt, request, chain),
         truncated_messages=truncated,
-        output_budget_tokens=budget_tokens,
+        output_budget_tokens=budget_tokens if request.generate else 1,
         output_limit=limit,
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,

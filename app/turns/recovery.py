@@ -23,6 +23,8 @@ async def recover(
 ) -> int:
     """End every unfinished turn of the log as `server_restart`, or requeue it; how many were ended.
 
+    Steering input that was accepted and not committed fails with it, or alone if the turn has ended.
+
     Call it before any turn of this process begins: it cannot tell a running turn from a lost one. A turn
     that cannot be read is logged and left, for the others and for an operator.
 
@@ -46,6 +48,9 @@ async def _end(
             requeue(response.created)
             return False
         await end_lost(response_id, "server_restart", journal, reader, clock)
+        if response.ended:
+            log.warning("[responses] %s owed steering input, which failed with the restart", response_id)
+            return False
     except StorageError:
         log.exception("[responses] could not fail the turn %s, which a restart interrupted", response_id)
         return False
@@ -56,13 +61,15 @@ async def _end(
 async def end_lost(
     response_id: str, reason: FailureReason, journal: EventJournal, reader: EventReader, clock: Clock
 ) -> None:
-    """End a turn that no process runs.
+    """End a turn that no process runs, and what it owes.
 
     Raises:
         StorageError: it cannot be read or written.
     """
     response, version = await _read(response_id, reader)
-    ending = response.fail(reason, at_ms=clock.now_ms())
+    at_ms = clock.now_ms()
+    ending = response.fail(reason, at_ms=at_ms) if response.ended is None else []
+    ending += response.fail_steers("server_restart", at_ms=at_ms)
     records = [Recorded(response_id, number, event) for number, event in enumerate(ending, start=version + 1)]
     await asyncio.wrap_future(journal.append(records))
 
