@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
@@ -46,8 +47,9 @@ class Socket:
 
     def close_code(self) -> int:
         """Read until the server closes, and with which code it does."""
-        for _ in self.connection:
-            pass
+        with suppress(ConnectionClosedError):
+            for _ in self.connection:
+                pass
         code = self.connection.protocol.close_code
         assert code
         return code

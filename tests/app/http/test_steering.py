@@ -12,6 +12,7 @@ from openai.types.responses.response_steer_pending_event import ResponseSteerPen
 from tests.app.http.sockets import ENDS, Socket, opened
 from tests.app.scripts import ADD_1, STOP, calling, entry, write_script
 from tests.serving import RunningServer, serving
+from tests.waiting import until
 
 Json = dict[str, Any]
 
@@ -52,10 +53,10 @@ def steer(socket: Socket, response_id: str, text: Any = "stop") -> None:
     socket.send("response.steer", previous_response_id=response_id, input=text)
 
 
-def begun(socket: Socket, asked: str, *, until: str = "response.created", **fields: Any) -> str:
+def begun(socket: Socket, asked: str, *, sign: str = "response.created", **fields: Any) -> str:
     """Ask for a turn and read up to a message; the response's id."""
     socket.send(input=asked, **fields)
-    told = socket.until(until)
+    told = socket.until(sign)
     response_id: str = told[0]["response"]["id"]
     return response_id
 
@@ -71,12 +72,12 @@ DELTAS = ("response.output_text.delta", "response.reasoning_summary_text.delta")
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize(
-    ("asked", "until"), [("talk", CREATED), ("talk", DELTAS[0]), ("think", DELTAS[1]), ("think", DELTAS[0])]
+    ("asked", "sign"), [("talk", CREATED), ("talk", DELTAS[0]), ("think", DELTAS[1]), ("think", DELTAS[0])]
 )
 def test_a_running_response_ends_at_its_next_token_and_goes_on_with_the_input(
-    steered: RunningServer, socket: Socket, asked: str, until: str, store: bool
+    steered: RunningServer, socket: Socket, asked: str, sign: str, store: bool
 ) -> None:
-    first = begun(socket, asked, until=until, store=store, stream_id="a")
+    first = begun(socket, asked, sign=sign, store=store, stream_id="a")
 
     steer(socket, first)
     told = socket.until("response.completed")
@@ -119,7 +120,7 @@ def test_a_queued_response_is_steered_once_it_runs(socket: Socket) -> None:
     )
 
     steer(socket, queued)
-    told = []
+    told: list[Json] = []
     while not told or told[-1].get("stream_id") != "queued" or told[-1]["type"] != "response.completed":
         told.append(socket.receive())
 
@@ -129,7 +130,7 @@ def test_a_queued_response_is_steered_once_it_runs(socket: Socket) -> None:
 
 
 def test_a_response_that_completes_by_itself_is_continued_too(socket: Socket) -> None:
-    first = begun(socket, "brief", until=DELTAS[0])
+    first = begun(socket, "brief", sign=DELTAS[0])
 
     steer(socket, first)
     told = socket.until("response.completed")
@@ -199,7 +200,7 @@ def test_only_messages_of_the_user_are_taken(socket: Socket, given: Any, code: s
 
 
 def test_what_cannot_be_committed_comes_back(steered: RunningServer, socket: Socket) -> None:
-    failing = begun(socket, "fail", until=DELTAS[0], store=True)
+    failing = begun(socket, "fail", sign=DELTAS[0], store=True)
     steer(socket, failing)
     told = socket.until("response.steer.failed")
     not_here = steered_late(socket, "resp_nobody")
@@ -208,6 +209,7 @@ def test_what_cannot_be_committed_comes_back(steered: RunningServer, socket: Soc
     for _ in range(17):
         steer(socket, too_many)
     refused = socket.until("response.steer.failed")[-1]
+    socket.until("response.completed")
 
     back = told[-1]
     accepted = next(each for each in told if each["type"] == "response.steer.accepted")
@@ -227,7 +229,7 @@ def test_a_client_that_leaves_owes_nothing(steered: RunningServer) -> None:
         calling_id = begun(socket, "call", store=True)
         steer(socket, calling_id)
         socket.until("response.steer.pending")
-        running = begun(socket, "talk", until=DELTAS[0], store=True)
+        running = begun(socket, "talk", sign=DELTAS[0], store=True)
         steer(socket, running, "42")
         socket.until("response.steer.accepted")
 
@@ -237,10 +239,10 @@ def test_a_client_that_leaves_owes_nothing(steered: RunningServer) -> None:
 
 
 def _fate(http: httpx.Client, response_id: str) -> str:
-    """The last event about steering, once there is one that tells a fate."""
-    for _ in range(1_000):
+    """The event that tells what became of the steering input, once there is one."""
+
+    def fates() -> list[str]:
         events = http.get(f"/v1/responses/{response_id}/events").json()["data"]
-        told = [each["event"] for each in events if ".steers_" in each["event"]]
-        if told:
-            return str(told[-1])
-    raise AssertionError("no fate")
+        return [each["event"] for each in events if ".steers_" in each["event"]]
+
+    return until(fates)[-1]
