@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.app.http.sockets import Socket, opened
 from tests.app.scripts import ADD_1, STOP, calling, entry
-from tests.faults.witness import Json, events, kill, scripted, stories
+from tests.faults.witness import Json, events, kill, names, scripted, stories
 from turnlog.domain.events import ResponseCreated, SteersCommitted, SteersFailed
 
 PAUSE: Json = {"sleep_ms": 20}
@@ -37,10 +37,8 @@ def test_input_that_was_accepted_fails_with_the_restart(tmp_path: Path) -> None:
     with scripted(tmp_path, SCRIPT) as server, server.http as http:
         stored = {response_id: events(http, response_id) for response_id in accepted}
 
-    assert [story[-2]["event"] for story in stored.values()] == [
-        "response.failed.v1",
-        "response.persisted.v1",
-    ]
+    assert "failed" in names(stored[running])
+    assert "committed" in names(stored[waiting])
     for response_id, steer_id in accepted.items():
         assert stored[response_id][-1]["event"] == "response.steers_failed.v1"
         assert stored[response_id][-1]["data"] == {"steer_ids": [steer_id], "code": "server_restart"}
