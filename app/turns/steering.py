@@ -14,11 +14,9 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.domain.errors import InvalidRequestError, StorageError
 from turnlog.domain.events import Recorded, SteerFailure
 from turnlog.domain.ids import IdKind
-from turnlog.domain.inputs import Piece
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import Clock, IdSource
 from turnlog.domain.request import TurnRequest
-from turnlog.domain.resent import Sent
 from turnlog.domain.response import api_status
 
 MOST_STEERS = 16
@@ -151,22 +149,12 @@ def ended_refusal(turn: LiveTurn) -> SteerRefusedError:
 
 
 def steered_request(request: TurnRequest, steering: Steering) -> TurnRequest:
-    """The request with what is pending before its own input, but behind outputs, which come first (R-191)."""
-    given = request.input
-    outputs = next((at for at, piece in enumerate(given) if not _is_output(piece)), len(given))
-    return replace(
-        request,
-        input=(*given[:outputs], *steering.input, *given[outputs:]),
-        steers=tuple(steering.turn.response.steers),
-    )
+    """The request with what is pending before its own input; outputs of calls are put first (D-39)."""
+    steers = tuple(steering.turn.response.steers)
+    return replace(request, input=(*steering.input, *request.input), steers=steers)
 
 
 def successor_request(request: TurnRequest, steering: Steering) -> TurnRequest:
     """The request of the turn that continues a steered one, by the settings of the one before it."""
     bare = replace(request, input=(), previous_response_id=steering.turn.response.id, is_new=True)
     return steered_request(bare, steering)
-
-
-def _is_output(piece: Piece) -> bool:
-    message = piece.message if isinstance(piece, Sent) else piece
-    return isinstance(message, Message) and message.role == "tool"

@@ -101,7 +101,7 @@ def test_what_is_refused_has_the_status_of_http_and_closes_nothing(server: Runni
 def test_a_turn_that_is_not_stored_goes_on_here_and_nowhere_else(
     server: RunningServer, http: httpx.Client
 ) -> None:
-    """D-30."""
+    """D-30, E5. Also that a fresh turn works where the id is unknown."""
     with opened(server) as socket, opened(server) as other:
         first = socket.turn(input="hi")[-1]["response"]
         then = socket.turn(input="again", previous_response_id=first["id"])[-1]["response"]
