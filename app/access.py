@@ -42,6 +42,7 @@ POLICY: Mapping[Route, frozenset[Role]] = {
     ("POST", "/v1/models/load"): OPERATOR,
     ("POST", "/v1/models/unload"): OPERATOR,
     ("POST", "/v1/models/swap"): OPERATOR,
+    ("POST", "/v1/operations/backup"): OPERATOR,
     ("POST", "/v1/operations/cancel"): OPERATOR,
     ("POST", "/v1/operations/delete"): OPERATOR,
     ("GET", "/metrics"): OPERATOR,
@@ -68,6 +69,11 @@ POLICY: Mapping[Route, frozenset[Role]] = {
 
 _COMMAND_LINE = replace(LOCAL, key_id="(command line)")
 """Who shows the operator token: as everybody is while no keys are in use, but to the end of the server."""
+
+
+def is_on_this_machine(caller: Caller) -> bool:
+    """Whether the caller has no key because it is on the server's machine."""
+    return caller in (LOCAL, _COMMAND_LINE)
 
 
 class UnauthenticatedError(ResponsesError):

@@ -8,7 +8,7 @@ from turnlog.domain.events import TurnCommitted
 from turnlog.domain.inputs import join, piece_of
 from turnlog.domain.messages import Message
 from turnlog.domain.response import Response
-from turnlog.domain.tokens import TokenIds, rebuild_prompt, unpack
+from turnlog.domain.tokens import ID_BYTES, TokenIds, checked_prompt, unpack
 
 Chain = Sequence[Response]
 """Committed responses, oldest first, each continuing the one before it."""
@@ -58,8 +58,8 @@ def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> Answers:
         ended, started = response.ended, response.started
         known = started is not None and started.tokenizer_fingerprint == tokenizer_fingerprint
         # Of a turn that was stopped to be steered they may end anywhere, even in the midst of a thought.
-        whole = isinstance(ended, TurnCommitted) and ended.reason is None
-        packed = ended.output_ids if known and whole and ended else None
+        is_whole = isinstance(ended, TurnCommitted) and ended.reason is None
+        packed = ended.output_ids if known and ended and is_whole else None
         messages += [(message, ()) for message in response.created.input]
         messages += _answer(response, unpack(packed or b""))
     return _with({}, messages)
@@ -121,16 +121,32 @@ def _with(answers: Answers, messages: Sequence[tuple[Message, TokenIds]]) -> Ans
 
 
 def token_log(chain: Chain) -> TokenIds:
-    """Every token id the newest response of the chain read and wrote; as far as its engine has ids."""
-    latest: str | None = None
-    ids: TokenIds = ()
-    for response in chain:
-        if response.started is None:
-            continue
-        prompt = response.started.prompt
-        # A prompt is recorded relative to the response it continues, so no older ids have to be kept.
-        ids = rebuild_prompt(prompt, ids if prompt.base == latest else ())
-        if isinstance(response.ended, TurnCommitted) and response.ended.output_ids is not None:
-            ids += unpack(response.ended.output_ids)
-        latest = response.id
-    return ids
+    """Every token id the newest response of the chain read and wrote; as far as its engine has ids.
+
+    Linear in the conversation: of each response only what the next ones repeat of it is taken, and the hash
+    of the newest prompt proves them all.
+
+    Raises:
+        ValueError: the prompt cannot be rebuilt, or differs from the recorded one.
+    """
+    begun = [(response, response.started.prompt) for response in chain if response.started]
+    if not begun:
+        return ()
+    newest, prompt = begun[-1]
+    base, shared = prompt.base, prompt.shared
+    pieces = [prompt.suffix]
+    for response, record in reversed(begun[:-1]):
+        if not shared or response.id != base:
+            break
+        if shared > record.tokens:
+            pieces.append(_output(response)[: (shared - record.tokens) * ID_BYTES])
+        if shared > record.shared:
+            pieces.append(record.suffix[: (shared - record.shared) * ID_BYTES])
+        base, shared = record.base, min(shared, record.shared)
+    return checked_prompt(prompt, b"".join(reversed(pieces))) + unpack(_output(newest))
+
+
+def _output(response: Response) -> bytes:
+    """The ids that the response wrote, packed."""
+    ended = response.ended
+    return (ended.output_ids or b"") if isinstance(ended, TurnCommitted) else b""

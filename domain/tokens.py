@@ -8,10 +8,14 @@ import sys
 from array import array
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Final
 
 from msgspec import Struct
 
 TokenIds = tuple[int, ...]
+
+ID_BYTES: Final = 4
+"""The size of a packed id."""
 
 
 class PromptRecord(Struct, frozen=True, omit_defaults=True):
@@ -78,12 +82,16 @@ def record_prompt(prompt: TokenIds, base: str | None = None, base_ids: TokenIds 
 
 
 def rebuild_prompt(record: PromptRecord, base_ids: TokenIds = ()) -> TokenIds:
-    """Rebuild the whole prompt.
+    """Rebuild the whole prompt; raises as `checked_prompt`."""
+    return checked_prompt(record, pack(base_ids[: record.shared]) + record.suffix)
+
+
+def checked_prompt(record: PromptRecord, packed: bytes) -> TokenIds:
+    """The ids of a prompt that was rebuilt.
 
     Raises:
-        ValueError: the rebuilt ids do not have the recorded digest.
+        ValueError: they do not have the recorded digest.
     """
-    prompt = base_ids[: record.shared] + unpack(record.suffix)
-    if digest(prompt) != record.digest:
+    if sha256(packed).hexdigest() != record.digest:
         raise ValueError(f"the prompt rebuilt from {record.base} differs from the recorded one")
-    return prompt
+    return unpack(packed)

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Condition, Event, Thread
 
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, field
 
+from turnlog.adapters.eventstore.backup import copy
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.expiry import ContentSweep
 from turnlog.adapters.eventstore.recorder import LOCK_TIMEOUT_S, EventRecorder, storage_errors
@@ -61,6 +63,13 @@ class _Step(Struct, eq=False):
     size_bytes: int = 0
 
 
+class _Backup(Struct, eq=False):
+    """A copy of the store that is to be made."""
+
+    target: Path
+    done: Future[int] = field(default_factory=Future)
+
+
 class _GaveUpError(Exception):
     """The journal was closed and its grace period is over."""
 
@@ -88,6 +97,7 @@ class SqliteEventJournal:
         self._refused = RefusedAppends()
         # What has not settled, in order; what is being written stays in it until it has.
         self._queue: deque[_Append | _Step] = deque()
+        self._backups: deque[_Backup] = deque()
         self._queued_bytes = 0
         self._max_queued_bytes = max_queued_bytes
         self._closing = False
@@ -125,6 +135,18 @@ class SqliteEventJournal:
         step = _Step(partial(self._sweep.delete, response_id, at_ms=at_ms, asked_by=asked_by))
         self._enqueue(step)
         return step.done
+
+    def backup(self, target: Path) -> Future[int]:
+        """Copy the log to a new file between appends; see `LogCopier.backup`."""
+        backup = _Backup(target)
+        backup.done.set_running_or_notify_cancel()
+        with self._changed:
+            if not self._closing:
+                self._backups.append(backup)
+                self._changed.notify()
+                return backup.done
+        backup.done.set_exception(StorageError("The event store is closed."))
+        return backup.done
 
     @property
     def accepts_new(self) -> bool:
@@ -186,13 +208,20 @@ class SqliteEventJournal:
     def _run(self) -> None:
         with suppress(_GaveUpError):
             while batch := self._next():
-                self._unsettled = False
-                self._work(batch)
+                if isinstance(batch, _Backup):
+                    self._copy(batch)
+                else:
+                    self._work(batch)
 
-    def _next(self) -> list[_Append] | _Step | None:
-        """The next appends for one transaction, or a step of the sweep; None when the journal is closed."""
+    def _next(self) -> list[_Append] | _Step | _Backup | None:
+        """What is written next, or a copy to be made; None when the journal is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
+            self._changed.wait_for(lambda: self._queue or self._backups or self._closing)
+            return self._backups.popleft() if self._backups else self._queued()
+
+    def _queued(self) -> list[_Append] | _Step | None:
+        """The next appends for one transaction, or a step of the sweep; None if nothing is queued."""
+        with self._changed:
             batch: list[_Append] = []
             room = EVENTS_PER_TRANSACTION
             for task in self._queue:
@@ -204,8 +233,26 @@ class SqliteEventJournal:
                 room -= len(task.stored)
             return batch or None
 
+    def _copy(self, backup: _Backup) -> None:
+        """Make a copy, and write what is queued meanwhile."""
+
+        def write() -> None:
+            if self._closing:
+                raise StorageError("The backup was broken off: the event store was closed.")
+            if batch := self._queued():
+                self._work(batch)
+
+        try:
+            with self._recorder.datastore.get_connection(commit=True) as connection:
+                source = connection.cursor().sqlite_cursor.connection
+            # Only this thread uses it, which is the one that writes in between.
+            backup.done.set_result(copy(source, backup.target, write))
+        except Exception as error:
+            backup.done.set_exception(error)
+
     def _work(self, batch: list[_Append] | _Step) -> None:
         """See the batch through: in one transaction or, where that is refused, each append in its own."""
+        self._unsettled = False
         if isinstance(batch, _Step):
             self._take(batch)
         elif len(batch) > 1 and self._store(batch):

@@ -45,9 +45,9 @@ from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
 from turnlog.domain.response import fold
 from turnlog.domain.retention import requested_retention_s
 
-_FORM = 6
+FORM = 6
 # Texts are folded by this Python's tables, and leave the index only by the form in which they came into it.
-VERSION = 1000 * _FORM + int(unicodedata.unidata_version.partition(".")[0])
+VERSION = 1000 * FORM + int(unicodedata.unidata_version.partition(".")[0])
 
 Progress = Callable[[int, int], None]
 """Called with the number of events read and the number there are."""
@@ -317,6 +317,11 @@ def version(cursor: SQLiteCursor) -> int | None:
     cursor.execute("SELECT version FROM readmodel_version")
     row = cursor.fetchone()
     return row and int(row["version"])
+
+
+def form(cursor: SQLiteCursor) -> int:
+    """The form of the rows that are there, without what depends on Python's tables; 0 if there are none."""
+    return (version(cursor) or 0) // 1000
 
 
 def recreate(cursor: SQLiteCursor) -> None:

@@ -17,7 +17,7 @@ from eventsourcing.sqlite import (
     SQLiteDatastore,
 )
 
-from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore import identity, readmodel, textindex
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.readmodel import Progress
 from turnlog.adapters.eventstore.schema import VERSION_TABLE
@@ -127,9 +127,12 @@ class EventRecorder(SQLiteApplicationRecorder):
         """Create the tables that are missing, and rebuild a read model of another version from the log.
 
         Raises:
-            StorageError: an event of the log cannot be read, or this SQLite cannot search text.
+            StorageError: it is no store, or a newer one; an event of the log cannot be read; or this SQLite
+                cannot search text.
         """
         with self.datastore.transaction(commit=True) as cursor:
+            identity.check(cursor, self.datastore.path)
+            identity.mark(cursor)
             for statement in (*self.create_table_statements, VERSION_TABLE):
                 cursor.execute(statement)
             textindex.require_full_text(cursor)

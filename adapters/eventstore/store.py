@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
-from turnlog.adapters.eventstore import readmodel, textindex
+from turnlog.adapters.eventstore import identity, readmodel, textindex
 from turnlog.adapters.eventstore.journal import MAX_QUEUED_BYTES, SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.place import close_store, prepare
@@ -82,6 +82,7 @@ def open_reader(path: Path) -> SqliteEventReader:
     with _opening(path), ExitStack() as undo:
         recorder = EventRecorder(_datastore(path, undo, read_only=True))
         with recorder.datastore.transaction(commit=False) as cursor:
+            identity.check(cursor, path)
             version = readmodel.version(cursor)
         if version != readmodel.VERSION:
             raise StorageError(

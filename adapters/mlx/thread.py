@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Lock, Thread
 from time import monotonic
 from typing import Protocol
@@ -43,7 +43,8 @@ class EngineThread:
     """
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Command | None] = SimpleQueue()
+        # `SimpleQueue` waits for ever if its timeout passes between its two looks (CPython 3.11).
+        self._inbox: Queue[Command | None] = Queue()
         self._works: deque[Steps] = deque()
         self._closed = False
         self._door = Lock()

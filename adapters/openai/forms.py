@@ -326,6 +326,12 @@ class ResponseName(Struct, frozen=True, forbid_unknown_fields=True):
     response_id: str
 
 
+class BackupFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file on the server's machine that a backup is written to, as an absolute path."""
+
+    path: str
+
+
 class Removal(Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be deleted, one of the three: a response, the conversation of one, all of an owner."""
 

@@ -14,6 +14,7 @@ from turnlog.adapters.openai.forms import (
     ITEMS,
     REFERENCE,
     TOOLS,
+    BackupFile,
     Metadata,
     ModelName,
     ModelSwap,
@@ -58,7 +59,8 @@ _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 
 def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Json:
     """The document as JSON."""
-    forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, ModelName, ModelSwap, ResponseName, Removal)
+    operations = (ModelName, ModelSwap, ResponseName, BackupFile, Removal)
+    forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, *operations)
     _, bodies = msgspec.json.schema_components(forms, ref_template=REFERENCE)
     sizes = (
         f"The body has at most {max_body_bytes} bytes, also after decompression (gzip, deflate, zstd), "
@@ -253,6 +255,7 @@ _PATHS: Json = {
     "/v1/models/load": _change("Load a declared model", ModelName),
     "/v1/models/unload": _change("Unload a model", ModelName),
     "/v1/models/swap": _change("Point a name at another declared model", ModelSwap),
+    "/v1/operations/backup": _change("Copy the log to a file of the server's machine", BackupFile, "Backup"),
     "/v1/operations/cancel": _change("Cancel a turn of any owner", ResponseName, "Cancelled"),
     "/v1/operations/delete": _change("Delete responses of any owner", Removal, "DeletedCount"),
     "/metrics": _get(
@@ -295,6 +298,7 @@ _SCHEMAS: Json = {
     "InputTokens": _object(object={"const": "response.input_tokens"}, input_tokens={"type": "integer"}),
     "Deleted": _object(id=_STRING, object={"const": "response"}, deleted={"const": True}),
     "DeletedCount": _object(object={"const": "operation.delete"}, deleted={"type": "integer"}),
+    "Backup": _object(object={"const": "operation.backup"}, path=_STRING, size_bytes={"type": "integer"}),
     "Cancelled": _object(id=_STRING, object={"const": "operation.cancel"}, status=_STRING),
     "List": _object(object={"const": "list"}, data=_OBJECTS),
     "Event": {

@@ -84,6 +84,7 @@ _COMMANDS = {
     "rm": ("removal", "remove_responses", "Delete responses."),
     "export": ("transfer", "export_log", "Export the log to a file."),
     "import": ("transfer", "import_log", "Import an export into an empty log."),
+    "backup": ("backup", "back_up", "Copy the log to a file, while it is served."),
     "vacuum": ("upkeep", "vacuum_store", "Reclaim the space of expired responses."),
     "reindex": ("upkeep", "reindex_store", "Rebuild the search index and read model."),
 }

@@ -16,7 +16,7 @@ from turnlog.app.http.documents import read_openapi
 from turnlog.app.http.health import health, ready, root
 from turnlog.app.http.metrics import read_metrics
 from turnlog.app.http.models import list_models, load_model, read_model, swap_model, unload_model
-from turnlog.app.http.operations import cancel_turn, delete_turns
+from turnlog.app.http.operations import back_up, cancel_turn, delete_turns
 from turnlog.app.http.replays import replay_response
 from turnlog.app.http.responses import (
     cancel_response,
@@ -38,6 +38,7 @@ ROUTES: list[ControllerRouterHandler] = [
     count_input_tokens,
     input_tokens_is_posted,
     replay_response,
+    back_up,
     cancel_turn,
     delete_turns,
     find_responses,

@@ -17,6 +17,7 @@ from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
+from turnlog.domain.ports import LogCopier
 
 
 @dataclass(frozen=True)
@@ -48,5 +49,6 @@ class Service:
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]
     tidy: Callable[[], Coroutine[Any, Any, None]]
+    copier: LogCopier
     interrupt_reads: Callable[[], None]
     announce: Callable[[str], None]

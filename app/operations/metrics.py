@@ -97,6 +97,12 @@ class Metrics:
         if ended.timing.decode_tokens_per_s is not None:
             self._rate.labels(model).observe(ended.timing.decode_tokens_per_s)
 
+    def turn_lost(self, response: Response) -> None:
+        """Count a turn that an earlier process left and this one ended; nobody knows how long it took."""
+        ended = response.ended
+        assert isinstance(ended, TurnFailed), f"{response.id} has not failed"
+        self._turns.labels(response.created.model, api_status(response), ended.reason).inc()
+
     def show(self, *budgets: Budget) -> None:
         """Tell of these budgets, too."""
         self._budgets.shown += budgets
@@ -143,6 +149,10 @@ class _Now:
         yield _gauges("permits", "Reservations: waiting turns not yet in the queue.", "model", permits)
         limits = {each.name: inf if each.queue_limit is None else each.queue_limit for each in models}
         yield _gauges("queue_limit", "Maximum number of waiting turns.", "model", limits)
+        crashes = CounterMetricFamily("turnlog_engine_crashes", "Crashes of the engine.", labels=["model"])
+        for each in models:
+            crashes.add_metric([each.name], each.restarts)
+        yield crashes
         yield _gauges(
             "memory_bytes", "Memory in use, by use.", "use", {each: used[each] for each in get_args(Use)}
         )

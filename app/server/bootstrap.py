@@ -123,9 +123,10 @@ def assemble(
             max_websockets=settings.max_websockets_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
-        recover=partial(recover, journal, reader, clock, background.restore),
+        recover=partial(recover, journal, reader, clock, background.restore, metrics.turn_lost),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
+        copier=journal,
         interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )

@@ -43,6 +43,7 @@ from turnlog.domain.ports.log import (
     EventJournal,
     EventReader,
     JournalLoad,
+    LogCopier,
     LogExport,
     LogExporter,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "InstancePins",
     "JournalLoad",
     "JsonConstraint",
+    "LogCopier",
     "LogExport",
     "LogExporter",
     "ModelSource",

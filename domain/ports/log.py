@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Protocol
 
 from turnlog.domain.audit.filters import AuditFilter
@@ -45,6 +46,17 @@ class JournalLoad(Protocol):
 
     def oldest_queued_s(self) -> float:
         """How long the oldest of them has waited; 0 when there is none."""
+
+
+class LogCopier(Protocol):
+    """Copies the log while it is written."""
+
+    def backup(self, target: Path) -> Future[int]:
+        """Copy the log to a new file, whole as at one moment; the size of the copy in bytes.
+
+        The future cannot be cancelled, and fails with `StorageError`: the file is there already, cannot be
+        written, or the journal was closed.
+        """
 
 
 class ContentExpirer(Protocol):

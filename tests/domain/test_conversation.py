@@ -1,6 +1,8 @@
 """From a chain to what the model reads (D-09)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.domain.stories import COMMITTED, CREATED, STARTED
@@ -17,10 +19,11 @@ from turnlog.domain.conversation import (
 from turnlog.domain.items import FunctionCallItem, Item, MessageItem, ReasoningItem
 from turnlog.domain.messages import Image, Message, ToolCall
 from turnlog.domain.response import Response, fold
-from turnlog.domain.tokens import pack, record_prompt
+from turnlog.domain.tokens import TokenIds, pack, record_prompt
 
 HI = Message("user", "hi")
 BYE = Message("user", "bye")
+IDS = st.integers(0, 2**32 - 1)
 
 
 def turn(*items: Item, asked: tuple[Message, ...] = (HI,), instructions: str | None = None) -> Response:
@@ -143,6 +146,28 @@ def test_the_token_log_is_what_the_chain_read_and_wrote() -> None:
     )
 
     assert token_log([first, second]) == (1, 2, 3, 4, 5, 6)
+
+
+Turns = list[tuple[int, list[int], list[int]]]
+"""Of each turn: how many ids of what came before it repeats at most, what it adds, and what it writes."""
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.lists(IDS, max_size=3), st.lists(IDS, max_size=3)), min_size=1)
+)
+def test_the_token_log_is_that_of_a_chain_rebuilt_turn_by_turn(turns: Turns) -> None:
+    """Without the cost of it, however the turns cut what came before them."""
+    chain: list[Response] = []
+    before: TokenIds = ()
+    base: str | None = None
+    for number, (kept, added, written) in enumerate(turns):
+        prompt = (*before[:kept], *added)
+        created = replace(CREATED, response_id=f"resp_{number}", previous_response_id=base)
+        started = replace(STARTED, prompt=record_prompt(prompt, base, before))
+        chain.append(fold([created, started, replace(COMMITTED, output_ids=pack(written))]))
+        before, base = (*prompt, *written), created.response_id
+
+    assert token_log(chain) == before
 
 
 def test_a_token_log_that_contradicts_itself_is_refused() -> None:

@@ -63,6 +63,7 @@ def test_a_crash_ends_the_running_turns_whole_and_the_next_one_runs(http: httpx.
     assert after["status"] == "completed"
     seen = model(http)
     assert (seen["state"], seen["restarts"], seen["instance_id"]) == ("resident", 1, 1)
+    assert 'turnlog_engine_crashes_total{model="scripted"} 1.0' in http.get("/metrics").text
     assert seen["last_crash"]["reason"] == "its script says so"
 
 

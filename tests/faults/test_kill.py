@@ -159,8 +159,10 @@ def test_an_answer_whose_write_had_not_landed_is_lost_and_the_log_says_so(
     with scripted(tmp_path, ONE_AT_A_TIME) as server, server.http as http:
         told = replay(http, second.response_id)
         refused = error_code(continued(http, second.response_id))
+        metrics = http.get("/metrics").text
     kept = stories(tmp_path / "turnlog.db")
 
+    assert 'turnlog_turns_total{model="scripted",reason="server_restart",state="failed"}' in metrics
     assert last_frame(second.told)["response"]["status"] == "completed"
     assert last_frame(told)["response"]["incomplete_details"] == {"reason": "server_restart"}
     assert refused == NOT_COMPLETED

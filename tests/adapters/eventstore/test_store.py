@@ -9,6 +9,7 @@ from eventsourcing.persistence import OperationalError
 
 from tests.adapters.eventstore.stories import FAILED, created, execute, opened, recorded, turn, write_locked
 from tests.listed import listed
+from turnlog.adapters.eventstore import identity, readmodel
 from turnlog.adapters.eventstore import store as store_module
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.recorder import EventDatastore
@@ -96,11 +97,59 @@ def test_reading_creates_no_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_database_of_something_else_is_not_read(path: Path) -> None:
-    execute(path, "CREATE TABLE recipes (name TEXT)")
+def test_a_store_says_what_it_is(path: Path) -> None:
+    """Also one of version 0.1, which did not, once it was served."""
+    with opened(path):
+        pass
+    execute(path, "PRAGMA application_id=0")
+    execute(path, "PRAGMA user_version=0")
+    with opened(path):
+        pass
 
-    with pytest.raises(StorageError, match=f"^The event store '{path}' could not be opened: no such table"):
-        open_reader(path)
+    with closing(sqlite3.connect(path)) as database:
+        [application_id] = database.execute("PRAGMA application_id").fetchone()
+        [form] = database.execute("PRAGMA user_version").fetchone()
+    assert application_id.to_bytes(4, "big") == b"tlog"
+    assert form == identity.FORM
+
+
+def told(path: Path) -> list[str]:
+    """What a database has, and says of itself."""
+    with closing(sqlite3.connect(path)) as database:
+        told = [
+            str(database.execute(f"PRAGMA {name}").fetchone()) for name in ("application_id", "user_version")
+        ]
+        return [*database.iterdump(), *told]
+
+
+@pytest.mark.parametrize("foreign", ["CREATE TABLE recipes (name TEXT)", "PRAGMA application_id=1196444487"])
+def test_a_database_of_something_else_is_left_as_it_is(path: Path, foreign: str) -> None:
+    execute(path, foreign)
+    before = told(path)
+
+    for opener in (open_sqlite, open_reader):
+        with pytest.raises(StorageError, match=f"^'{path}' is a database of another program.$"):
+            opener(path)
+
+    assert told(path) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"PRAGMA user_version={identity.FORM + 1}",
+        f"UPDATE readmodel_version SET version = {1000 * (readmodel.FORM + 1)}",
+    ],
+)
+def test_a_store_of_a_newer_turnlog_is_left_as_it_is(path: Path, change: str) -> None:
+    """Its tables are not made again in the form of this one."""
+    with opened(path):
+        pass
+    execute(path, change)
+
+    for opener in (open_sqlite, open_reader, store_module.reindex):
+        with pytest.raises(StorageError, match="was written by a newer version of turnlog"):
+            opener(path)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from eventsourcing.persistence import StoredEvent
 from msgspec.structs import replace
 
 from tests.domain.stories import COMMITTED, CREATED, FAILED, HARD_TIMED_OUT, NOON_MS, PERSISTED, STARTED
+from turnlog.adapters.eventstore.recorder import EventRecorder
 from turnlog.adapters.eventstore.store import open_sqlite
 from turnlog.adapters.system import SystemClock
 from turnlog.app.turns.recovery import recover
@@ -24,7 +28,7 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.items import MessageItem
 from turnlog.domain.lifecycle import Status
-from turnlog.domain.response import fold_stored
+from turnlog.domain.response import Response, fold_stored
 
 OPENED = ItemOpened(at_ms=NOON_MS, output_index=0, item=MessageItem("msg_1", "in_progress", ""))
 EXTENDED = ItemExtended(at_ms=NOON_MS, item_id="msg_1", deltas=("Hel",))
@@ -105,3 +109,32 @@ async def test_a_turn_that_cannot_be_read_is_left_and_the_others_are_ended(tmp_p
     reader.close()
     journal.close()
     assert (ended, left) == (1, ["resp_1"])
+
+
+async def test_many_turns_are_ended_in_few_transactions(tmp_path: Path) -> None:
+    """A start after an outage must not wait for the disk once for each of thousands."""
+    transactions: list[int] = []
+
+    class Counting(EventRecorder):
+        def insert_events(self, stored_events: Sequence[StoredEvent], **options: Any) -> Sequence[int]:
+            transactions.append(len(stored_events))
+            return super().insert_events(stored_events, **options)
+
+    journal, reader = open_sqlite(tmp_path / "log.db", make_recorder=Counting)
+    lost = [f"resp_{number:03}" for number in range(300)]
+    begun = [Recorded(each, 1, replace(CREATED, response_id=each)) for each in lost]
+    await asyncio.wrap_future(journal.append(begun))
+    transactions.clear()
+    told: list[Response] = []
+
+    count = await recover(journal, reader, SystemClock(), REQUEUED.append, told.append)
+
+    left = await asyncio.wrap_future(reader.unfinished())
+    reader.close()
+    journal.close()
+    assert (count, left) == (300, [])
+    assert [response.id for response in told] == lost
+    assert {response.ended.reason for response in told if isinstance(response.ended, TurnFailed)} == {
+        "server_restart"
+    }
+    assert len(transactions) < 100
