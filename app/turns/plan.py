@@ -84,7 +84,8 @@ def make_plan(
         resolve(request.input, items),
         history,
         {item.id for response in chain for item in response.items},
-        continues=request.previous_response_id is not None,
+        # What was only read made no calls: Codex sends a whole history behind a prompt that was read ahead.
+        continues=any(response.created.generate for response in chain),
         is_new=request.is_new,
     )
     check_images(own, readable=engine.info.reads_images)

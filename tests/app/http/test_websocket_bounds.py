@@ -244,3 +244,15 @@ def test_a_stored_turn_that_said_nothing_says_so_in_the_log(server: RunningServe
     assert events[0]["data"]["generate"] is False
     assert "response.committed.v1" in [each["event"] for each in events]
     assert refused["error"]["param"] == "generate"
+
+
+def test_a_whole_history_may_follow_a_prompt_that_was_read_ahead(server: RunningServer) -> None:
+    """As Codex resumes a session: the calls in it are none of the response that it continues."""
+    call = {"type": "function_call", "call_id": "call_x", "name": "add", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_x", "output": "3"}
+    with opened(server) as socket:
+        warm = socket.turn(generate=False, input=[], instructions="Add.")[-1]["response"]["id"]
+        history = [{"role": "user", "content": "add"}, call, output, {"role": "user", "content": "hi"}]
+        ended = socket.turn(previous_response_id=warm, input=history)[-1]
+
+    assert ended["type"] == "response.completed"
