@@ -137,7 +137,8 @@ class CuttableProtocol(ReaderWatch, StandardProtocol):
             if self.transport.is_closing():
                 return
             if (protocol := self.transport.get_protocol()) is not self:
-                cast(Protocol, protocol).data_received(data[start + len(piece) :])
+                if rest := data[start + len(piece) :]:
+                    cast(Protocol, protocol).data_received(rest)
                 return
             self._note_idleness()
             if self._pending_bytes > self.limits.head_bytes:

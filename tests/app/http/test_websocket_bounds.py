@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from tests.app.http.keyed import WRONG_KEY, KeyedServer, keyed_serving
 from tests.app.http.sockets import opened
 from tests.app.scripts import HELLO, SCRIPT, STOP, entry, write_script
-from tests.serving import RunningServer, connected, serving
+from tests.serving import LONG_S, RunningServer, connected, serving
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -201,6 +201,26 @@ def test_a_message_beyond_the_bound_of_a_body_closes_the_connection(tmp_path: Pa
         socket.send(input="x" * 1000)
 
         assert socket.close_code() == 1009
+
+
+def test_a_server_that_stops_ends_its_turns_and_says_that_it_restarts(tmp_path: Path) -> None:
+    """R-393: the terminal frame, then the close by which clients come again."""
+    script = {"turns": [entry("hang", {"text": "Hel"}, {"hang": True}), HELLO]}
+    arguments = ("--engine", "scripted", "--script", str(write_script(tmp_path, script)))
+    environ = {"TURNLOG_SHUTDOWN_GRACE_S": "0.3"}
+    with (
+        serving(tmp_path / "turnlog.db", *arguments, **environ) as server,
+        opened(server) as socket,
+        opened(server) as idle,
+    ):
+        socket.send(input="hang", store=True)
+        socket.until("response.output_text.delta")
+        server.process.terminate()
+        last = socket.until("response.failed")[-1]
+        codes = (socket.close_code(), idle.close_code())
+
+        assert server.process.wait(LONG_S) == 0
+    assert (last["response"]["error"]["code"], codes) == ("shutting_down", (1012, 1012))
 
 
 def test_many_connections_that_do_nothing_cost_the_others_nothing(server: RunningServer) -> None:
