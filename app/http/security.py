@@ -76,7 +76,10 @@ class SecurityMiddleware:
     def _check_sender(self, scope: HTTPScope) -> None:
         server = scope["server"]
         self._allowed.check_host(_all(scope, b"host"), server and server[0], scope["http_version"])
-        self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
+        is_socket = scope["type"] != ScopeType.HTTP
+        self._allowed.check_origin(
+            _all(scope, b"origin"), _first(scope, b"sec-fetch-site"), is_read=is_socket
+        )
 
     def _caller(self, scope: HTTPScope) -> Caller | None:
         """The caller; None without a key on a route that needs none."""

@@ -105,7 +105,8 @@ class ConnectionSteering:
         """Return what is pending to the client."""
         response_id = steering.turn.response.id
         steered = self._turns[response_id]
-        self._forget(response_id)
+        if steering.turn.response.ended:
+            self._forget(response_id)
         for steer in steering.fail(code):
             given = {**_named(steer, response_id), "input": steer.given}
             await self._tell_failed(steered, given, SteerRefusedError(code, _FAILURES[code]))

@@ -77,6 +77,8 @@ class ConnectionTurns:
             self._unstored.drop(previous)
             return
         while steering := await self.steering.settle(turn):
+            if self._gone.is_set():
+                return  # what is pending fails when the connection is closed
             request = successor_request(request, steering)
             try:
                 turn = await self._run_one(request, create, steering, time.monotonic())

@@ -5,9 +5,10 @@ from random import Random
 from time import sleep
 from typing import Any
 
+from tests.adapters.eventstore.locker import locked_by_another_process
 from tests.app.http.sockets import Socket, opened
 from tests.app.scripts import ADD_1, STOP, calling, entry
-from tests.faults.witness import Json, events, kill, names, scripted, stories
+from tests.faults.witness import Json, acknowledged, events, kill, names, scripted, stories
 from turnlog.domain.events import ResponseCreated, SteersCommitted, SteersFailed
 
 PAUSE: Json = {"sleep_ms": 20}
@@ -32,6 +33,8 @@ def test_input_that_was_accepted_fails_with_the_restart(tmp_path: Path) -> None:
             socket.send("response.steer", previous_response_id=response_id, input="stop")
             accepted[response_id] = socket.until("response.steer.accepted")[-1]["steer"]["id"]
         socket.until("response.steer.pending")
+        with server.http as http:
+            acknowledged(http, waiting, "committed")
         kill(server)
 
     with scripted(tmp_path, SCRIPT) as server, server.http as http:
@@ -73,6 +76,23 @@ def test_in_a_loop_of_kills_each_accepted_input_has_one_fate(tmp_path: Path) -> 
     assert {steer_id: len(told) for steer_id, told in fates.items()} == dict.fromkeys(fates, 1)
     for steer_id, told in fates.items():
         assert applied.get(steer_id, []) == ([] if told == ["failed"] else told)
+
+
+def test_input_that_the_store_does_not_take_comes_back(tmp_path: Path) -> None:
+    """It is not acknowledged before it is stored; the turn itself goes on."""
+    environ = {"TURNLOG_CHAIN_WRITE_WAIT_TIMEOUT_MS": "100"}
+    with scripted(tmp_path, SCRIPT, **environ) as server, opened(server) as socket:
+        socket.turn(input="stop")
+        with locked_by_another_process(server.database):
+            first = _begun(socket, "slow call")
+            socket.send("response.steer", previous_response_id=first, input="stop")
+            told = [each["type"] for each in socket.until("response.completed")]
+            socket.send("response.steer", previous_response_id=first, input="stop")
+            late = socket.until("response.steer.failed")[-1]
+
+    assert "response.steer.failed" in told
+    assert "response.steer.accepted" not in told
+    assert late["error"]["code"] == "response_already_completed"
 
 
 def _begun(socket: Socket, asked: str, **fields: Any) -> str:

@@ -55,6 +55,11 @@ def test_the_handshake_is_checked_like_a_request(keyed: KeyedServer) -> None:
         403,
         "origin_not_allowed",
     )
+    # Such a page may send requests, but their answers it cannot read.
+    assert refusal(server, authorization=f"Bearer {alice}", origin="http://localhost:3000") == (
+        403,
+        "origin_not_allowed",
+    )
     with opened(server, key=alice) as first, opened(server, key=alice) as second:
         assert refusal(server, authorization=f"Bearer {alice}") == (429, "owner_limit_exceeded")
         assert [each.turn(input="hi")[-1]["type"] for each in (first, second)] == ["response.completed"] * 2
