@@ -40,7 +40,7 @@ class CuttableWebSocket(ReaderWatch, WebSocketsSansIOProtocol):
         The parser of `websockets` refuses heads that are within the bounds of HTTP here.
         """
         super().connection_made(transport)
-        key = next(value for name, value in self._http.headers if name == b"sec-websocket-key")
+        key = dict(self._http.headers)[b"sec-websocket-key"]
         head = b"GET %s HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" % self._http.url
         self.data_received(head + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n" % key)
 

@@ -88,9 +88,9 @@ def _create(given: Json, limits: RequestLimits, size_bytes: int) -> Create:
     try:
         if not isinstance(generate, bool | None):
             raise InvalidRequestError("generate must be a boolean", param="generate")
-        # Headers belong to the connection: an idempotency key among them would make all its turns one.
         if generate is False:
             given = {"input": [], **given}
+        # Headers belong to the connection: an idempotency key among them would make all its turns one.
         request = read_request(given, {}, limits, may_be_silent=generate is False)
         if request.background:
             raise InvalidRequestError(

@@ -50,7 +50,7 @@ def test_input_that_was_accepted_fails_with_the_restart(tmp_path: Path) -> None:
 def test_in_a_loop_of_kills_each_accepted_input_has_one_fate(tmp_path: Path) -> None:
     random = Random(22)
     accepted: dict[str, str] = {}
-    for _ in range(4):
+    for _ in range(3):
         with scripted(tmp_path, SCRIPT) as server, opened(server) as socket:
             _steer_for_a_while(socket, random, accepted)
             kill(server)

@@ -148,7 +148,7 @@ def test_a_client_that_never_reads_is_dropped_and_nobody_waits(tmp_path: Path) -
         ExitStack() as reading,
         opened(server) as other,
     ):
-        for _ in range(10):
+        for _ in range(5):
             client = reading.enter_context(connected(server))
             client.sendall(HANDSHAKE + b"\r\n")
             assert b" 101 " in client.recv(4096)
