@@ -19,7 +19,7 @@ from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.steering import Steering, steered_request, successor_request
 from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.errors import ResponsesError
-from turnlog.domain.events import TurnCommitted
+from turnlog.domain.events import TurnFailed
 from turnlog.domain.owners import Caller
 from turnlog.domain.request import TurnRequest
 
@@ -111,7 +111,7 @@ class ConnectionTurns:
                     await turn.ended.wait()
         self._note(began_s, Notes(response_id=turn.response.id))
         self._unstored.keep(turn.response, create.size_bytes)
-        if not isinstance(turn.response.ended, TurnCommitted):
+        if isinstance(ended := turn.response.ended, TurnFailed) and ended.reason != "cancelled":
             self._unstored.drop(request.previous_response_id)
         return turn
 

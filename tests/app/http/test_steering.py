@@ -1,6 +1,7 @@
 """Steering: text that a user types while the model works (D-40)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,14 +17,17 @@ from tests.waiting import until
 
 Json = dict[str, Any]
 
-PAUSE: Json = {"sleep_ms": 150}
-TEXTS = [{"text": "One "}, PAUSE, {"text": "two "}, PAUSE, {"text": "three"}]
+PAUSE: Json = {"sleep_ms": 400}
+"""Time enough for a client to steer before the end."""
+
+TEXTS: list[Json] = [{"text": "One "}, *[{"sleep_ms": 100}, {"text": "and one "}] * 20]
 SCRIPT: Json = {
     "concurrency": 1,
     "turns": [
         entry("stop", {"text": "Stopped."}, STOP),
         entry("talk", *TEXTS, STOP),
-        entry("think", {"reasoning": "hm"}, PAUSE, {"reasoning": "well"}, PAUSE, *TEXTS, STOP),
+        entry("think", {"reasoning": "hm"}, *[{"sleep_ms": 100}, {"reasoning": "well"}] * 2, *TEXTS, STOP),
+        entry("hold", {"text": "Hm"}, {"hang": True}),
         entry("brief", {"text": "Hi"}, PAUSE, STOP),
         entry("fail", {"text": "Hi"}, PAUSE, {"raise": "it broke"}),
         entry("call", {"text": "<tool_call>"}, PAUSE, *calling("", ADD_1)["steps"]),
@@ -57,7 +61,7 @@ def begun(socket: Socket, asked: str, *, sign: str = "response.created", **field
     """Ask for a turn and read up to a message; the response's id."""
     socket.send(input=asked, **fields)
     told = socket.until(sign)
-    response_id: str = told[0]["response"]["id"]
+    response_id: str = next(each for each in told if each["type"] == CREATED)["response"]["id"]
     return response_id
 
 
@@ -110,8 +114,22 @@ def assert_logged(server: RunningServer, steer_id: str, cut: Json, successor: Js
     assert again["incomplete_details"] == cut["incomplete_details"]
 
 
+def test_what_is_stored_first_is_steered_too(tmp_path: Path) -> None:
+    """D-22: with strict durability no frame goes out before its event is stored."""
+    arguments = ("--engine", "scripted", "--script", str(write_script(tmp_path, SCRIPT)))
+    with (
+        serving(tmp_path / "turnlog.db", *arguments, TURNLOG_DURABILITY="strict") as server,
+        opened(server) as socket,
+    ):
+        first = begun(socket, "talk", sign=DELTAS[0], store=True)
+        steer(socket, first)
+        told = socket.until("response.completed")
+        accepted, cut, _, last = (each for each in told if each["type"] in kinds(told))
+        assert_logged(server, accepted["steer"]["id"], cut["response"], last["response"])
+
+
 def test_a_queued_response_is_steered_once_it_runs(socket: Socket) -> None:
-    begun(socket, "talk", stream_id="before")
+    begun(socket, "brief", stream_id="before")
     socket.send(input="talk", stream_id="queued")
     queued = next(
         each["response"]["id"]
@@ -205,10 +223,13 @@ def test_what_cannot_be_committed_comes_back(steered: RunningServer, socket: Soc
     told = socket.until("response.steer.failed")
     not_here = steered_late(socket, "resp_nobody")
     done = steered_late(socket, socket.turn(input="stop")[-1]["response"]["id"])
-    too_many = begun(socket, "talk")
+    holding = begun(socket, "hold", stream_id="before")
+    too_many = begun(socket, "brief")
     for _ in range(17):
         steer(socket, too_many)
     refused = socket.until("response.steer.failed")[-1]
+    with steered.http as http:
+        http.post(f"/v1/responses/{holding}/cancel")
     socket.until("response.completed")
 
     back = told[-1]

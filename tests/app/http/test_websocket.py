@@ -139,6 +139,20 @@ def test_a_continuation_that_fails_takes_what_it_continues_along(server: Running
     assert again["error"]["code"] == "previous_response_not_found"
 
 
+def test_a_continuation_that_is_cancelled_leaves_what_it_continues(
+    server: RunningServer, http: httpx.Client
+) -> None:
+    with opened(server) as socket:
+        first = socket.turn(input="hi")[-1]["response"]["id"]
+        socket.send(input="hang", previous_response_id=first)
+        second = socket.until("response.created")[-1]["response"]["id"]
+        http.post(f"/v1/responses/{second}/cancel")
+        cancelled = socket.until("response.incomplete")[-1]["response"]
+        again = socket.turn(previous_response_id=first, input="hi")[-1]
+
+    assert (cancelled["status"], again["type"]) == ("cancelled", "response.completed")
+
+
 def test_streams_run_side_by_side_and_each_in_order(server: RunningServer) -> None:
     with opened(server) as socket:
         socket.send(input="slow", stream_id="a")
