@@ -30,6 +30,7 @@ FailureReason = Literal[
     "model_changed",
     "storage_full",
     "model_unavailable",
+    "constraint_lost",
 ]
 
 SteerFailure = Literal["response_not_active", "successor_creation_failed", "server_restart"]

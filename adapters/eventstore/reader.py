@@ -14,9 +14,10 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import audit, usage
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.read_queue import ReadQueue, check_wanted, interruptible
+from turnlog.adapters.eventstore.interrupts import interruptible
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogExport
+from turnlog.adapters.owner_queue import OwnerQueue, check_wanted
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.audit.usage import UsageKey, UsageSum
@@ -105,8 +106,8 @@ class SqliteEventReader:
         self._mapper = EventMapper()
         self._path = recorder.datastore.path
         self._opened_file = _file_at(self._path)
-        self._clients = ReadQueue("client_read", CLIENT_THREADS, CLIENT_DEADLINE_S if deadlines else None)
-        self._auditors = ReadQueue("audit_read", AUDIT_THREADS, AUDIT_DEADLINE_S if deadlines else None)
+        self._clients = OwnerQueue("client_read", CLIENT_THREADS, CLIENT_DEADLINE_S if deadlines else None)
+        self._auditors = OwnerQueue("audit_read", AUDIT_THREADS, AUDIT_DEADLINE_S if deadlines else None)
         self._chain_bytes = Budget("chain_bytes", MOST_CHAIN_BYTES)
 
     @property

@@ -30,6 +30,10 @@ HEADERS = {
 }
 
 
+_SEND_BYTES = 256 * 1024
+"""The most that is sent at once: asyncio copies what the socket does not take, while all others wait."""
+
+
 class FrameStream(Response[None]):
     """Sends `chunks` of whole SSE frames as they come.
 
@@ -86,14 +90,16 @@ class _ASGIFrameStream(ASGIResponse):
     async def _send_all(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             async for chunk in chunks:
-                message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-                if may_wait(scope):
-                    async with asyncio.timeout(self._drain_limit_s):
+                for at in range(0, len(chunk), _SEND_BYTES):
+                    body = chunk[at : at + _SEND_BYTES]
+                    message: Message = {"type": "http.response.body", "body": body, "more_body": True}
+                    if may_wait(scope):
+                        async with asyncio.timeout(self._drain_limit_s):
+                            await send(message)
+                    else:
                         await send(message)
-                else:
-                    await send(message)
-                # A send that need not wait yields to nobody; a long re-tell must not hold up other streams.
-                await asyncio.sleep(0)
+                    # A send that need not wait yields to nobody; a long stream must not hold up the others.
+                    await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -4,16 +4,14 @@ import asyncio
 from functools import partial
 from typing import Any, cast, get_args
 
-from litestar import MediaType, Request, get, post
+from litestar import Request, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
 from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS, item_page
-from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_count
 from turnlog.app.audit.reading import MOST_LINKS
-from turnlog.app.http.bodies import single
-from turnlog.app.http.errors import UnsupportedMediaTypeError
+from turnlog.app.http.bodies import read_turn, single
 from turnlog.app.http.service import Service
 from turnlog.domain.audit.filters import Order
 from turnlog.domain.errors import InvalidRequestError
@@ -55,11 +53,7 @@ async def input_tokens_is_posted() -> None:
 @post("/v1/responses/input_tokens", status_code=200)
 async def count_input_tokens(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """How many tokens the engine would read for this request: the number its turn would report."""
-    if request.content_type[0] != MediaType.JSON:
-        raise UnsupportedMediaTypeError(request.content_type[0])
-    limits: RequestLimits = request.app.state.limits
-    body = await request.body()
-    command = decode_count(body, request.headers, limits)
+    command, size_bytes = await read_turn(decode_count, request, service, caller)
     with service.quotas.beginning(caller.owner):
-        count = await service.turns.count(command, caller.owner, size_bytes=len(body))
+        count = await service.turns.count(command, caller.owner, size_bytes=size_bytes)
     return {"object": "response.input_tokens", "input_tokens": count}

@@ -2,24 +2,23 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
 
-from litestar import MediaType, Request, Response, delete, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.datastructures import State
 
 from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
 from turnlog.adapters.openai.events import event_list
 from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
-from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.adapters.openai.tools import ignored_types
-from turnlog.app.http.bodies import single
-from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.bodies import read_turn, single
+from turnlog.app.http.errors import failed_turn
 from turnlog.app.http.request_log import notes
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
@@ -40,27 +39,20 @@ Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
-_SMALL_BODY_BYTES = 64 * 1024
-"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
+_SMALL_FRAME_BYTES = 16 * 1024
+"""Frames up to this size are cheaper to copy than to send on their own."""
 
 
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
-    if request.content_type[0] != MediaType.JSON:
-        raise UnsupportedMediaTypeError(request.content_type[0])
-    limits: RequestLimits = request.app.state.limits
-    body = await request.body()
-    if len(body) > _SMALL_BODY_BYTES:
-        command = await asyncio.to_thread(decode_request, body, request.headers, limits)
-    else:
-        command = decode_request(body, request.headers, limits)
+    command, size_bytes = await read_turn(decode_request, request, service, caller)
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if command.background:
-        return await _in_background(command, request, service, caller, size_bytes=len(body))
+        return await _in_background(command, request, service, caller, size_bytes=size_bytes)
     async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
-        begun = earlier or _begin(command, caller.owner, service, size_bytes=len(body))
+        begun = earlier or _begin(command, caller.owner, service, size_bytes=size_bytes)
         assert not isinstance(begun, QueuedTurn), "the same body would ask for a background turn"
         turn = begun if isinstance(begun, LiveTurn | Story) else await while_connected(begun, request.receive)
     if isinstance(turn, Story):
@@ -188,7 +180,8 @@ async def stream_bytes(
     """A stream's bytes; arguments as for `stream_frames`."""
     async with aclosing(stream_frames(log, start, heartbeat_s=heartbeat_s, obfuscated=obfuscated)) as chunks:
         async for chunk in chunks:
-            yield b"".join(chunk)
+            for piece in _joined(chunk):
+                yield piece
 
 
 async def stream_frames(
@@ -203,6 +196,19 @@ async def stream_frames(
                 continue
             number += len(chunk)
             yield [obfuscate(frame, secrets.choice) for frame in chunk] if obfuscated else chunk
+
+
+def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Small frames together, so that they are sent at once; what is big is not copied."""
+    small: list[bytes] = []
+    for frame in frames:
+        if len(frame) > _SMALL_FRAME_BYTES:
+            yield b"".join(small)
+            yield frame
+            small = []
+        else:
+            small.append(frame)
+    yield b"".join(small)
 
 
 @get("/v1/responses")

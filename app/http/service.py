@@ -10,7 +10,7 @@ from turnlog.app.models import Models
 from turnlog.app.operations.health import Health
 from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
-from turnlog.app.turns.accept import Turns
+from turnlog.app.turns.accept import InTurn, Turns
 from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.deletion import Deletion
@@ -28,7 +28,8 @@ class Service:
         heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
         recover: ends the turns that an earlier process lost; call it before any turn begins.
         sweep, tidy: remove expired content, and expired cache entries, until cancelled.
-        interrupt_reads: ends all reads of the log that are under way.
+        in_turn: runs slow work for an owner on a thread.
+        interrupt: ends all reads of the log and all work on threads that is under way.
         announce: publishes the service's address to other programs.
     """
 
@@ -50,5 +51,6 @@ class Service:
     sweep: Callable[[], Coroutine[Any, Any, None]]
     tidy: Callable[[], Coroutine[Any, Any, None]]
     copier: LogCopier
-    interrupt_reads: Callable[[], None]
+    in_turn: InTurn
+    interrupt: Callable[[], None]
     announce: Callable[[str], None]

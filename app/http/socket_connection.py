@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from litestar.types import Receive, Scope, Send
@@ -11,6 +12,7 @@ from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.socket_messages import Create, Steer, decode_message, error_message
 from turnlog.adapters.uvicorn import mark_idle
 from turnlog.app.access import UnauthenticatedError
+from turnlog.app.http.bodies import SMALL_BYTES
 from turnlog.app.http.errors import message_refusal
 from turnlog.app.http.request_log import Notes, log_request
 from turnlog.app.http.service import Service
@@ -24,9 +26,6 @@ MOST_STREAMS = 32
 MOST_WAITING = 64
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 """What one connection may have running and waiting. A message that is alone may be as long as a body."""
-
-_SMALL_MESSAGE_BYTES = 64 * 1024
-"""As with bodies: a longer message is decoded on a thread."""
 
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
@@ -135,9 +134,10 @@ class Connection:
                 "Messages are JSON in text frames; this one was binary, or no UTF-8.", code="invalid_message"
             )
         body = text.encode()
-        if len(body) > _SMALL_MESSAGE_BYTES:
-            return await asyncio.to_thread(decode_message, body, self._settings.limits)
-        return decode_message(body, self._settings.limits)
+        work = partial(decode_message, body, self._settings.limits)
+        if len(body) <= SMALL_BYTES:
+            return work()
+        return await asyncio.wrap_future(self._service.in_turn(self._caller.owner, work))
 
     def _enqueue(self, create: Create) -> None:
         """Have a turn run behind those of its stream.

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
+from turnlog.adapters.engine_process.texts import RENDER_SECONDS
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
 from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.owner_queue import OwnerQueue
 from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
 from turnlog.app.audit.reading import Audit
@@ -47,6 +49,9 @@ from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
 log = logging.getLogger("turnlog")
 
+_PLAN_THREADS = 16
+"""Most of them wait for a text process."""
+
 
 def assemble(
     settings: Settings,
@@ -72,7 +77,8 @@ def assemble(
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
-    metrics.show(*reader.budgets)
+    plans = _plans(resources)
+    metrics.show(*reader.budgets, plans.threads, plans.seconds, RENDER_SECONDS)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -88,10 +94,16 @@ def assemble(
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
+        in_turn=plans.submit,
         hooks=Hooks(metrics, idle),
         strict=settings.durability == "strict",
         idempotency_grace_s=settings.idempotency_grace_s,
     )
+
+    def interrupt() -> None:
+        reader.interrupt()
+        plans.interrupt()
+
     background = Background(turns, live, measured, reader, Framer)
     cancellation = Cancellation(live, background)
     return Service(
@@ -127,7 +139,8 @@ def assemble(
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
         copier=journal,
-        interrupt_reads=reader.interrupt,
+        in_turn=plans.submit,
+        interrupt=interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
 
@@ -147,6 +160,14 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
     resources.callback(reader.close)
     resources.callback(reader.interrupt)
     return journal, reader
+
+
+def _plans(resources: ExitStack) -> OwnerQueue:
+    """Where bodies are decoded and turns planned, which can take long: owners take turns."""
+    plans = OwnerQueue("plan", _PLAN_THREADS)
+    resources.callback(plans.close)
+    resources.callback(plans.interrupt)
+    return plans
 
 
 def _model_floor(

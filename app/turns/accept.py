@@ -5,9 +5,11 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -38,8 +40,16 @@ from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
 from turnlog.domain.retention import earliest_expiry, expires_at
 
+_Result = TypeVar("_Result")
+
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
+
+
+class InTurn(Protocol):
+    """Runs slow work on threads, in turn by whom it is for; cancelling the future gives it up."""
+
+    def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
 
 class Prepared(NamedTuple):
@@ -99,6 +109,7 @@ class Turns:
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
+        in_turn: InTurn,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
@@ -114,6 +125,7 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._prefix_cache = prefix_cache
+        self._in_turn = in_turn
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
@@ -260,16 +272,18 @@ class Turns:
         items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
         window_tokens = self._models.window_tokens(lease.engine)
-        plan = await asyncio.to_thread(
+        work = partial(
             make_plan,
             lease.engine,
             request,
             chain,
             items,
             self._prefix_cache.answers(scope),
-            window_tokens=window_tokens if fits or request.truncation == "auto" else None,
+            window_tokens=window_tokens,
+            fits=fits or request.truncation == "auto",
             asked_ms=asked_ms,
         )
+        plan = await asyncio.wrap_future(self._in_turn((owner, lease.name), work))
         self._models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 

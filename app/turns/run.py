@@ -233,6 +233,8 @@ class TurnRun:
                 self._end_early(output)
             case End():
                 self._record(self._turn.response.finish(output, at_ms=self._clock.now_ms()))
+            case EngineFailed(message=message, stats=stats, constraint_lost=True):
+                self._fail("constraint_lost", message, stats)
             case EngineFailed(message=message, stats=stats):
                 # Without the engine's message, which may quote a prompt; the event has it.
                 log.error(

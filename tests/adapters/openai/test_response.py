@@ -152,6 +152,7 @@ def test_the_status_is_told_in_the_apis_words(events: list[ResponseEvent], statu
         ("engine_crashed", "engine_crashed"),
         ("shutting_down", "shutting_down"),
         ("model_changed", "model_changed"),
+        ("constraint_lost", "constraint_lost"),
         ("storage_full", "storage_full"),
     ],
 )
