@@ -20,13 +20,14 @@ Json = dict[str, Any]
 PAUSE: Json = {"sleep_ms": 400}
 """Time enough for a client to steer before the end."""
 
-TEXTS: list[Json] = [{"text": "One "}, *[{"sleep_ms": 100}, {"text": "and one "}] * 20]
+SHORT: Json = {"sleep_ms": 100}
+TEXTS: list[Json] = [{"text": "One "}, *(SHORT, {"text": "and one "}) * 20]
 SCRIPT: Json = {
     "concurrency": 1,
     "turns": [
         entry("stop", {"text": "Stopped."}, STOP),
         entry("talk", *TEXTS, STOP),
-        entry("think", {"reasoning": "hm"}, *[{"sleep_ms": 100}, {"reasoning": "well"}] * 2, *TEXTS, STOP),
+        entry("think", {"reasoning": "hm"}, SHORT, {"reasoning": "well"}, SHORT, *TEXTS, STOP),
         entry("hold", {"text": "Hm"}, {"hang": True}),
         entry("brief", {"text": "Hi"}, PAUSE, STOP),
         entry("fail", {"text": "Hi"}, PAUSE, {"raise": "it broke"}),
