@@ -17,7 +17,6 @@ from turnlog.app.http.errors import message_refusal
 from turnlog.app.http.request_log import Notes, log_request
 from turnlog.app.http.service import Service
 from turnlog.app.http.socket_turns import ConnectionTurns
-from turnlog.app.http.standing import LOOK_AGAIN_S
 from turnlog.domain.errors import InvalidRequestError, OverloadError, ResponsesError
 from turnlog.domain.owners import Caller
 
@@ -26,6 +25,9 @@ MOST_STREAMS = 32
 MOST_WAITING = 64
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 """What one connection may have running and waiting. A message that is alone may be as long as a body."""
+
+WATCH_S = 1.0
+"""How often a connection looks whether it has to close."""
 
 GOING_AWAY = 1001
 POLICY_VIOLATION = 1008
@@ -220,7 +222,7 @@ class Connection:
     async def _watch(self) -> None:
         """Close the connection when its key is revoked, its time is over, or nothing happens on it."""
         while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(WATCH_S)
             now_s = time.monotonic()
             if not self._service.access.still_in(self._caller):
                 await self._refuse(UnauthenticatedError(given=True), None, now_s)
