@@ -11,13 +11,17 @@ LEAST_TAKEN_BYTES = 16 * 1024
 
 
 class ReaderWatch:
-    """A part of a protocol: while it is watched, a reader that stalls loses its connection."""
+    """A part of a protocol: while it is watched, a reader that stalls loses its connection.
+
+    `was_cut_off` says that one has.
+    """
 
     loop: AbstractEventLoop
     transport: Transport
     drain_limit_s: Callable[[], float]
     _drain: TimerHandle | None = None
     _untaken_bytes = 0
+    was_cut_off = False
 
     def watch_reader(self) -> None:
         """Give the reader the drain limit to take some of what is written, from now on."""
@@ -44,6 +48,7 @@ class ReaderWatch:
         self._drain = None
         if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
             log.warning("[http] closing a connection whose client stopped reading")
+            self.was_cut_off = True
             self.transport.abort()
         else:
             self.on_taken()

@@ -24,7 +24,7 @@ from turnlog.adapters.slow_reader import ReaderWatch
 stranger_log = logging.getLogger("turnlog.strangers")
 """For lines that anybody can cause: `app.operations.logs` bounds them."""
 
-_EXTENSION = "turnlog.connection"
+EXTENSION = "turnlog.connection"
 
 SURPLUS = 64
 """How many connections beyond the limit still get an answer that says so; any more are dropped."""
@@ -151,11 +151,11 @@ class CuttableProtocol(ReaderWatch, StandardProtocol):
         super().on_message_begin()
         self.request_id = _new_request_id()
         self.scope["extensions"] = {
-            _EXTENSION: {
+            EXTENSION: {
                 "abort": self.transport.abort,
                 "admit": self.admit,
-                "flow": self.flow,
                 "idle": self._mark_idle,
+                "was_cut_off": lambda: self.was_cut_off,
                 "request_id": self.request_id,
             }
         }
@@ -341,29 +341,29 @@ def id_header(request_id: str) -> tuple[bytes, bytes]:
 
 def request_id(scope: Any) -> str | None:
     """The id that a request's answer has in its `x-request-id`; under another server, none."""
-    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    extension = (scope.get("extensions") or {}).get(EXTENSION)
     return extension and extension["request_id"]
 
 
 def admit(scope: Any) -> None:
     """Note that the connection of a request is no stranger's any more; under another server, nothing."""
-    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
         extension["admit"]()
 
 
 def cut_off(scope: Any) -> None:
     """Drop the connection of a request; under another server, nothing."""
-    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
         extension["abort"]()
 
 
 def mark_idle(scope: Any, is_idle: bool) -> None:  # noqa: FBT001  # the state itself
     """Whether a WebSocket's connection can make room for another one; under another server, nothing."""
-    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
         extension["idle"](is_idle)
 
 
-def may_wait(scope: Any) -> bool:
-    """Whether sending to a request's client may have to wait until it takes what was sent before."""
-    extension = (scope.get("extensions") or {}).get(_EXTENSION)
-    return extension is None or bool(extension["flow"].write_paused)
+def was_cut_off(scope: Any) -> bool:
+    """Whether a request's connection was dropped because its client stopped reading; it has not hung up."""
+    extension = (scope.get("extensions") or {}).get(EXTENSION)
+    return extension is not None and extension["was_cut_off"]()

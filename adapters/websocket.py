@@ -8,7 +8,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from turnlog.adapters.slow_reader import ReaderWatch
-from turnlog.adapters.uvicorn import CuttableProtocol, id_header
+from turnlog.adapters.uvicorn import EXTENSION, CuttableProtocol, id_header
 
 PING_INTERVAL_S = 20.0
 PONG_TIMEOUT_S = 60.0
@@ -49,6 +49,7 @@ class CuttableWebSocket(ReaderWatch, WebSocketsSansIOProtocol):
         super().handle_connect(event)
         self.scope["headers"] = self._http.headers
         self.scope["extensions"] |= self._http.scope["extensions"]
+        self.scope["extensions"][EXTENSION]["was_cut_off"] = lambda: self.was_cut_off
 
     # ── what comes in ──
 

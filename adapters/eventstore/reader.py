@@ -67,6 +67,10 @@ _DATED = """
     WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
     ORDER BY originator_version
 """
+_EXPIRY = """
+    SELECT expiries.expires_at FROM responses JOIN expiries USING (response_id)
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+"""
 # The ids come as one JSON list: a statement has room for so many parameters only.
 _ITEMS = """
     SELECT originator_id, originator_version, topic, state
@@ -132,6 +136,15 @@ class SqliteEventReader:
             rows = self._select(_DATED, response_id=response_id, owner=owner)
             events = [self._event(place) for *place, _ in rows]
             return events, rows[0]["expires"] if rows else 0
+
+        return self._submit(read, owner)
+
+    def expiry(self, response_id: str, *, owner: str | None = None) -> Future[int]:
+        """When a response expires; see `EventReader.expiry`."""
+
+        def read() -> int:
+            rows = self._select(_EXPIRY, response_id=response_id, owner=owner)
+            return rows[0]["expires_at"] if rows else 0
 
         return self._submit(read, owner)
 

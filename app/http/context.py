@@ -1,6 +1,5 @@
 """The routes of what a response is made from: its input items, and how many tokens they would be."""
 
-import asyncio
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -32,16 +31,12 @@ async def list_input_items(response_id: str, request: HttpRequest, service: Serv
         raise InvalidRequestError(f"limit must be from 1 to {MOST_ITEMS}.", param="limit")
     asked = request.query_params
     include = {*asked.getall("include", []), *asked.getall("include[]", [])}
-    context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
     page = partial(
-        item_page,
-        context,
-        after=query.get("after"),
-        limit=int(limit),
-        order=cast(Order, order),
-        include=include,
+        item_page, after=query.get("after"), limit=int(limit), order=cast(Order, order), include=include
     )
-    return await asyncio.to_thread(page)
+    async with service.retrieval.places.one(caller.owner):
+        context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
+        return await service.retrieval.bulk.run(caller.owner, page, context)
 
 
 @get("/v1/responses/input_tokens")

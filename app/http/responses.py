@@ -1,9 +1,10 @@
 """The routes of responses: run a turn, read it, stream it again, list its events."""
 
-import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from litestar.datastructures import State
 from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
 from turnlog.adapters.openai.events import event_list
-from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
+from turnlog.adapters.openai.frames import heartbeat, obfuscate, pieces
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.adapters.openai.tools import ignored_types
@@ -23,7 +24,6 @@ from turnlog.app.http.request_log import notes
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
-from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.queued_turns import QueuedTurn
 from turnlog.app.turns.retrieval import Story
@@ -88,19 +88,20 @@ async def _in_background(
     if not command.stream:
         return Response(response_object(response, expires_at), headers=headers)
     log = await _frame_log(response.id, service, owner)
-    return _streamed(log, service, obfuscated=command.obfuscate, headers=headers)
+    return streamed(log, service, obfuscated=command.obfuscate, headers=headers)
 
 
-def _streamed(
+def streamed(
     log: FrameLog,
     service: Service,
     start: int = 0,
     *,
-    obfuscated: bool,
+    obfuscated: bool = False,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> FrameStream:
+    """The answer that streams these frames from number `start` on."""
     data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
-    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=headers)
+    return FrameStream(data, headers=headers)
 
 
 def ignored_tools(created: ResponseCreated) -> dict[str, str]:
@@ -117,9 +118,16 @@ async def answer(
     if stream:
         data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
         headers = _cache_headers(turn.cache_class, None) | ignored_tools(turn.response.created)
-        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
+        leave = partial(_leave, weakref.ref(turn))
+        return FrameStream(data, on_disconnect=leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request)
+
+
+def _leave(turn: "weakref.ref[LiveTurn]") -> None:
+    """Leave a turn, which is kept in memory for no client that reads slowly once it has ended."""
+    if running := turn():
+        running.leave()
 
 
 async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
@@ -131,16 +139,8 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
         return Response(response_object(response, response.created.expires_at), headers=headers)
-    data = stream_bytes(
-        await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
-    )
-    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
-
-
-async def _stored_frames(story: Story) -> FrameLog:
-    log = FrameLog()
-    log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
-    return log
+    log = await service.streams.tell(story)
+    return streamed(log, service, obfuscated=command.obfuscate, headers=_cache_headers(cache_class, None))
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -177,38 +177,17 @@ def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | 
 async def stream_bytes(
     log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes; arguments as for `stream_frames`."""
-    async with aclosing(stream_frames(log, start, heartbeat_s=heartbeat_s, obfuscated=obfuscated)) as chunks:
-        async for chunk in chunks:
-            for piece in _joined(chunk):
-                yield piece
+    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence.
 
-
-async def stream_frames(
-    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
-) -> AsyncGenerator[list[bytes], None]:
-    """A stream's frames from number `start` on, with a heartbeat after each `heartbeat_s` of silence."""
+    They come in pieces, so that nothing large waits in memory for each reader.
+    """
     number = start - 1
-    async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
+    async with aclosing(log.follow(start, silence_s=heartbeat_s)) as chunks:
         async for chunk in chunks:
-            if not chunk:
-                yield [heartbeat(log.first(3), number)]
-                continue
             number += len(chunk)
-            yield [obfuscate(frame, secrets.choice) for frame in chunk] if obfuscated else chunk
-
-
-def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Small frames together, so that they are sent at once; what is big is not copied."""
-    small: list[bytes] = []
-    for frame in frames:
-        if len(frame) > _SMALL_FRAME_BYTES:
-            yield b"".join(small)
-            yield frame
-            small = []
-        else:
-            small.append(frame)
-    yield b"".join(small)
+            sent = chunk or [heartbeat(log.first(3), number)]
+            for piece in pieces(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in sent):
+                yield piece
 
 
 @get("/v1/responses")
@@ -233,11 +212,13 @@ async def read_response(
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     query = single(request, "stream", "starting_after", "include_obfuscation")
     if not _flag(query, "stream"):
-        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
+        async with service.retrieval.places.one(caller.owner):
+            found = await service.retrieval.response(response_id, caller.owner)
+        return Response(response_object(*found))
     start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     log = await _frame_log(response_id, service, caller.owner)
-    return _streamed(log, service, start, obfuscated=_flag(query, "include_obfuscation"))
+    return streamed(log, service, start, obfuscated=_flag(query, "include_obfuscation"))
 
 
 async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog:
@@ -246,7 +227,7 @@ async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog
         return turn.frames
     if queued := service.retrieval.queued(response_id, owner):
         return await service.background.follow(queued)
-    return await _stored_frames(await service.retrieval.story(response_id, owner))
+    return await service.streams.of(response_id, owner)
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
@@ -282,4 +263,5 @@ async def delete_response(response_id: str, service: Service, caller: Caller) ->
 @get("/v1/responses/{response_id:str}/events")
 async def read_events(response_id: str, service: Service, caller: Caller) -> Json:
     """The stored events of a response, in order."""
-    return event_list(await service.retrieval.events(response_id, caller.owner))
+    async with service.retrieval.places.one(caller.owner):
+        return event_list(await service.retrieval.events(response_id, caller.owner))

@@ -17,6 +17,8 @@ from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
+from turnlog.app.turns.stored_streams import StoredStreams
+from turnlog.domain.budgets import SharedBudget
 from turnlog.domain.ports import LogCopier
 
 
@@ -26,6 +28,7 @@ class Service:
 
     Args:
         heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
+        in_flight: the bytes of requests, answers and stored streams that are under way.
         recover: ends the turns that an earlier process lost; call it before any turn begins.
         sweep, tidy: remove expired content, and expired cache entries, until cancelled.
         in_turn: runs slow work for an owner on a thread.
@@ -41,11 +44,13 @@ class Service:
     deletion: Deletion
     replays: Replays
     retrieval: Retrieval
+    streams: StoredStreams
     idempotency_keys: IdempotencyKeys
     audit: Audit
     health: Health
     access: Access
     quotas: Quotas
+    in_flight: SharedBudget
     heartbeat_s: float
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]

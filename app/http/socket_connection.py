@@ -10,7 +10,7 @@ from litestar.types import Receive, Scope, Send
 
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.socket_messages import Create, Steer, decode_message, error_message
-from turnlog.adapters.uvicorn import mark_idle
+from turnlog.adapters.uvicorn import mark_idle, was_cut_off
 from turnlog.app.access import UnauthenticatedError
 from turnlog.app.http.bodies import SMALL_BYTES
 from turnlog.app.http.errors import message_refusal
@@ -93,7 +93,13 @@ class Connection:
         self._caller: Caller = cast(Any, scope)["user"]
         self._gone = asyncio.Event()
         self._turns = ConnectionTurns(
-            service, self._caller, self._gone, tell=self._tell, refuse=self._refuse, note=self._note
+            service,
+            self._caller,
+            self._gone,
+            tell=self._tell,
+            refuse=self._refuse,
+            note=self._note,
+            was_cut_off=partial(was_cut_off, scope),
         )
         self._streams: dict[str | None, Stream] = {}
         self._slots = asyncio.Semaphore(MOST_RUNNING)

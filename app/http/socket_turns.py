@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
 from turnlog.adapters.litestar.stream import ClientLeftError, finishes_first, while_connected
+from turnlog.adapters.openai.frames import heartbeat, obfuscate
 from turnlog.adapters.openai.socket_messages import Create, frame_message
 from turnlog.app.access import UnauthenticatedError
 from turnlog.app.http.request_log import Notes
-from turnlog.app.http.responses import stream_frames
 from turnlog.app.http.service import Service
 from turnlog.app.http.socket_steering import ConnectionSteering
 from turnlog.app.operations.logs import turn_context
@@ -36,6 +37,7 @@ class ConnectionTurns:
         tell: sends a message.
         refuse: tells of an error, in a stream, that happened to what was begun at a time (monotonic seconds).
         note: logs a turn that was begun at a time.
+        was_cut_off: whether the client is gone because it did not read, which ends no turn (D-25).
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ConnectionTurns:
         tell: Tell,
         refuse: Callable[[Exception, str | None, float], Awaitable[None]],
         note: Callable[[float, Notes], None],
+        was_cut_off: Callable[[], bool],
     ) -> None:
         self._service = service
         self._caller = caller
@@ -54,6 +57,7 @@ class ConnectionTurns:
         self._tell = tell
         self._refuse = refuse
         self._note = note
+        self._was_cut_off = was_cut_off
         self._unstored = UnstoredTurns()
         self.steering = ConnectionSteering(service.turns.steering, tell)
 
@@ -107,7 +111,8 @@ class ConnectionTurns:
                 has_ended = await finishes_first(sending, self._until_gone)
             finally:
                 if not has_ended:
-                    turn.leave()
+                    if not self._was_cut_off():
+                        turn.leave()
                     await turn.ended.wait()
         self._note(began_s, Notes(response_id=turn.response.id))
         self._unstored.keep(turn.response, create.size_bytes)
@@ -123,13 +128,14 @@ class ConnectionTurns:
             )
 
     async def _send(self, turn: LiveTurn, stream_id: str | None, *, obfuscated: bool) -> None:
-        heartbeat_s = self._service.heartbeat_s
-        frames = stream_frames(turn.frames, heartbeat_s=heartbeat_s, obfuscated=obfuscated)
-        async with aclosing(frames) as chunks:
+        log, number = turn.frames, -1
+        async with aclosing(log.read(silence_s=self._service.heartbeat_s)) as chunks:
             async for chunk in chunks:
-                for frame in chunk:
+                number += len(chunk)
+                for frame in chunk or [bytes(heartbeat(log.first(3), number))]:
                     self.check_standing()
-                    await self._tell(frame_message(frame, stream_id))
+                    sent = obfuscate(frame, secrets.choice) if obfuscated else frame
+                    await self._tell(frame_message(bytes(sent), stream_id))
                 # A send that need not wait yields to nobody.
                 await asyncio.sleep(0)
 

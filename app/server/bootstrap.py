@@ -13,7 +13,7 @@ from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
-from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai.frames import Framer, framed
 from turnlog.adapters.owner_queue import OwnerQueue
 from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
@@ -38,6 +38,7 @@ from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.in_flight import MOST_BYTES
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
@@ -45,6 +46,8 @@ from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
+from turnlog.app.turns.stored_streams import StoredStreams
+from turnlog.domain.budgets import SharedBudget
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 
 log = logging.getLogger("turnlog")
@@ -74,11 +77,14 @@ def assemble(
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
     retrieval = Retrieval(reader, live, pending, clock)
-    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
-    metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     plans = _plans(resources)
-    metrics.show(*reader.budgets, plans.threads, plans.seconds, RENDER_SECONDS)
+    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
+    metrics = _metrics(models, prefix_cache, pending, journal, clock)
+    audit = Audit(reader, retrieval, clock)
+    in_flight = SharedBudget("bytes_in_flight", MOST_BYTES, lambda: access.is_shared)
+    metrics.show(*reader.budgets, *models.budgets, in_flight, retrieval.places.budget, audit.told_bytes)
+    metrics.show(plans.threads, plans.seconds, RENDER_SECONDS)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -122,8 +128,10 @@ def assemble(
             clock=clock,
         ),
         retrieval=retrieval,
+        streams=StoredStreams(retrieval, framed, in_flight),
+        in_flight=in_flight,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
-        audit=Audit(reader, retrieval, clock),
+        audit=audit,
         health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(
@@ -171,7 +179,11 @@ def _plans(resources: ExitStack) -> OwnerQueue:
 
 
 def _model_floor(
-    settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
+    settings: Settings,
+    sources: Mapping[str, ModelSource],
+    resources: ExitStack,
+    clock: Clock,
+    access: Access,
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
     """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
@@ -185,6 +197,7 @@ def _model_floor(
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        is_shared=lambda: access.is_shared,
         default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,

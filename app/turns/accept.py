@@ -7,7 +7,7 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -157,7 +157,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model, yields=yields)
+        admission = self._models.admit(request.model, owner, yields=yields)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -184,7 +184,7 @@ class Turns:
         self._refuse_if_shutting_down()
         request = self._resolved(request)
         # Its model is let go again: what waits long must not keep others out of memory.
-        admission = self._models.admit(request.model, yields=True)
+        admission = self._models.admit(request.model, owner, yields=True)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -204,7 +204,7 @@ class Turns:
             ResponsesError: it cannot run any more, because its chain or model is gone; nothing was recorded.
         """
         response, created = accepted.response, accepted.response.created
-        admission = self._models.admit(created.model, yields=True)
+        admission = self._models.admit(created.model, created.owner, yields=True)
         try:
             request = replace(as_request(created, Changes()), replay_of=created.replay_of)
             prepared = await self._prepare(request, created.owner, admission, response.asked_ms)
@@ -239,7 +239,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model)
+        admission = self._models.admit(request.model, owner)
         try:
             admission.weigh(size_bytes)
             prepared = await self._prepare(request, owner, admission, asked_ms, fits=False)
@@ -265,6 +265,21 @@ class Turns:
         """
         lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
+        async with AsyncExitStack() as held:
+            if request.previous_response_id:
+                await held.enter_async_context(self._retrieval.places.one(owner))
+            return await self._planned(request, owner, lease, asked_ms, fits=fits, unstored=unstored)
+
+    async def _planned(
+        self,
+        request: TurnRequest,
+        owner: str,
+        lease: Lease,
+        asked_ms: int,
+        *,
+        fits: bool,
+        unstored: UnstoredTurns | None,
+    ) -> Prepared:
         chain = await self.chains.resolve(request.previous_response_id, owner, unstored)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)

@@ -48,9 +48,7 @@ from turnlog.domain.ports.log import (
     LogExporter,
 )
 from turnlog.domain.ports.models import InstancePins, ModelSource
-from turnlog.domain.ports.wire import (
-    Framer,
-)
+from turnlog.domain.ports.wire import Frame, Framer, SharedFrame, parts
 
 __all__ = [
     "EFFORTS",
@@ -77,6 +75,7 @@ __all__ = [
     "EventReader",
     "Exhausted",
     "FinishReason",
+    "Frame",
     "Framer",
     "IdSource",
     "InferenceEngine",
@@ -89,8 +88,10 @@ __all__ = [
     "ModelSource",
     "Prompt",
     "ReasoningChunk",
+    "SharedFrame",
     "Submission",
     "TextChunk",
     "TurnStats",
     "Vitals",
+    "parts",
 ]

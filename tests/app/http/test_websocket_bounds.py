@@ -120,9 +120,9 @@ def test_a_connection_has_a_bound_of_streams_and_of_what_waits(tmp_path: Path) -
 
 def test_a_connection_ends_when_its_time_is_over_or_nothing_happens(tmp_path: Path) -> None:
     """Announced, so that clients open another; what runs is seen out first."""
-    script = {"turns": [entry("slow", {"text": "Hel"}, {"sleep_ms": 900}, {"text": "lo"}, STOP), HELLO]}
+    script = {"turns": [entry("slow", {"text": "Hel"}, {"sleep_ms": 1600}, {"text": "lo"}, STOP), HELLO]}
     arguments = ("--engine", "scripted", "--script", str(write_script(tmp_path, script)))
-    environ = {"TURNLOG_WEBSOCKET_LIFETIME_S": "1", "TURNLOG_WEBSOCKET_IDLE_S": "0.4"}
+    environ = {"TURNLOG_WEBSOCKET_LIFETIME_S": "1.7", "TURNLOG_WEBSOCKET_IDLE_S": "0.4"}
     with (
         serving(tmp_path / "turnlog.db", *arguments, **environ) as server,
         opened(server) as idle,
