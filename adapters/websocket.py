@@ -91,4 +91,5 @@ class CuttableWebSocket(ReaderWatch, WebSocketsSansIOProtocol):
         """Send what the application says; a reader has to take the end of it, too."""
         await super().send(message)
         if self.close_sent:
+            self.handshake_complete = True  # also of a refused one, which uvicorn would log as an error
             self.watch_reader()
