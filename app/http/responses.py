@@ -39,10 +39,6 @@ Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
-_SMALL_FRAME_BYTES = 16 * 1024
-"""Frames up to this size are cheaper to copy than to send on their own."""
-
-
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
