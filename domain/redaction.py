@@ -15,6 +15,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -34,8 +37,10 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
     match event:
         case TurnPersisted() | PersistHardTimedOut() | ContentExpired():
             return event
-        case TurnRequeued() | ResponseDeleted():
+        case TurnRequeued() | ResponseDeleted() | SteersCommitted() | SteersFailed():
             return event
+        case SteerAccepted():
+            gone = {"input": ()}
         case ResponseCreated():
             return _blank_request(event, sha256)
         case GenerationStarted(prompt=prompt):
@@ -82,6 +87,8 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         retention_s=requested_retention_s(event),
         wire_version=event.wire_version,
         background=event.background,
+        generate=event.generate,
+        steers=event.steers,
     )
 
 

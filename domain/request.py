@@ -30,7 +30,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     repeats nothing of the chain that it continues (D-39). `body_sha256` is the digest of the body, whatever
     the order of its keys, if an idempotency key came with it. With `new_seed` one is drawn in place of the
     seed in `sampling`. Fields that are `left_open` take the model's defaults, and are `defaulted` then; those
-    that are None were not given.
+    that are None were not given. Without `generate` the prompt is read and nothing is said. `steers` are the
+    steering submissions that the input begins with.
     """
 
     model: str
@@ -61,6 +62,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     body_sha256: str | None = None
     replay_of: str | None = None
     background: bool = False
+    generate: bool = True
+    steers: tuple[str, ...] = ()
     is_new: bool = False
 
     def with_defaults(self, defaults: ModelDefaults) -> "TurnRequest":

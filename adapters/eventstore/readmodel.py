@@ -32,6 +32,9 @@ from turnlog.domain.events import (
     Recorded,
     ResponseCreated,
     ResponseDeleted,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -42,7 +45,7 @@ from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
 from turnlog.domain.response import fold
 from turnlog.domain.retention import requested_retention_s
 
-FORM = 5
+FORM = 6
 # Texts are folded by this Python's tables, and leave the index only by the form in which they came into it.
 VERSION = 1000 * FORM + int(unicodedata.unidata_version.partition(".")[0])
 
@@ -53,11 +56,12 @@ Progress = Callable[[int, int], None]
 _NEW_RESPONSE = """
     INSERT INTO responses (
         response_id, previous_response_id, replay_of, chain, owner, model, state, status,
-        created_ms, expires_at, limited, last_version, expired, retry_digest, body_digest, is_retry
+        created_ms, expires_at, limited, last_version, owed_steers, expired,
+        retry_digest, body_digest, is_retry
     ) VALUES (
         :response_id, :previous_response_id, :replay_of,
         coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
-        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version, 0,
+        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version, 0, 0,
         :retry_digest, :body_digest, :is_retry
     )
 """
@@ -110,6 +114,10 @@ _ENDED_RESPONSE = """
         last_version = :last_version
     WHERE response_id = :response_id
 """
+_STEERED = """
+    UPDATE responses SET owed_steers = owed_steers + :more, last_version = :last_version
+    WHERE response_id = :response_id
+"""
 # A response without a digest has begun to lose its content, of which the name is part.
 _NEW_TOOL = """
     INSERT INTO response_tools
@@ -157,7 +165,7 @@ RowChange = tuple[str, dict[str, Any]]
 """A statement and its parameters."""
 
 
-def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one case for each event
+def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: C901, PLR0911, PLR0912  # one case for each event
     """How the rows change when this event is stored, the text index aside.
 
     A stored `TurnCommitted` *is* persisted, so that is the state its row gets; the events that tell how
@@ -183,6 +191,10 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one 
         case ContentExpired(at_ms=at_ms):
             expired = {**place, "at_s": at_ms // 1000}
             return [(_EXPIRED_RESPONSE, expired), (_ITEMS_GONE, place), (_CONVERSATION_EXPIRED, place)]
+        case SteerAccepted():
+            return [(_STEERED, {**place, "more": 1})]
+        case SteersCommitted(steer_ids=steer_ids) | SteersFailed(steer_ids=steer_ids):
+            return [(_STEERED, {**place, "more": -len(steer_ids)})]
         case TurnRequeued() | ItemExtended() | ItemClosed() | ReasoningDropped():
             return [(_LONGER_RESPONSE, place)]
         case TurnPersisted() | PersistHardTimedOut():

@@ -28,6 +28,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -111,6 +114,9 @@ class Framer:
                 GenerationStarted()
                 | ReasoningDropped()
                 | TurnRequeued()
+                | SteerAccepted()
+                | SteersCommitted()
+                | SteersFailed()
                 | TurnPersisted()
                 | PersistHardTimedOut()
                 | ResponseDeleted()

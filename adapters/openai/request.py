@@ -48,7 +48,7 @@ def decode_request(
         InvalidRequestError: the body is no JSON or breaks a rule; `param` names the field.
     """
     check_json(body, limits)
-    return read_request(_given(body), headers, limits)
+    return read_request(decoded_json(body), headers, limits)
 
 
 def decode_count(
@@ -60,11 +60,11 @@ def decode_count(
         InvalidRequestError: as for `decode_request`, but `input` may be left out.
     """
     check_json(body, limits)
-    given = _given(body)
+    given = decoded_json(body)
     return read_request({"input": [], **given} if isinstance(given, dict) else given, headers, limits)
 
 
-def _given(body: bytes) -> Any:
+def decoded_json(body: bytes) -> Any:
     """The JSON of a body.
 
     Raises:
@@ -88,8 +88,14 @@ def _decoded(body: bytes) -> Any:
         return msgspec.json.decode(whole_json(text))
 
 
-def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:
-    """The command that a decoded body asks for; raises as `decode_request` does."""
+def read_request(
+    given: Any, headers: Mapping[str, str], limits: RequestLimits, *, may_be_silent: bool = False
+) -> TurnRequest:
+    """The command that a decoded body asks for; raises as `decode_request` does.
+
+    Args:
+        may_be_silent: whether the input may be empty, because nothing is to be answered.
+    """
     if not isinstance(given, dict):
         raise InvalidRequestError("The body must be a JSON object.", param="body")
     body = typed(in_order(given, RequestBody), RequestBody)
@@ -130,7 +136,8 @@ def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) 
         background=body.background is True,
         body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
-    _refuse_silence(request)
+    if not may_be_silent:
+        _refuse_silence(request)
     if request.background and not request.store:
         raise InvalidRequestError(
             "A background turn is read from the log: it needs store: true.", param="background"
