@@ -185,6 +185,14 @@ def test_text_before_calls_is_a_message_of_its_own() -> None:
     assert told(story) == ["+msg", "msg Sure. ", "-msg", "+fc", 'fc {"a":1}', "-fc"]
 
 
+def test_final_text_beyond_the_streamed_part_of_a_call_is_only_in_what_is_done() -> None:
+    """R-289: no delta follows what a client takes for the whole text."""
+    story = play([TextChunk("Sure. "), TextChunk("<tool_call>{}")], end("Sure. And more.", CALL))
+
+    assert told(story) == ["+msg", "msg Sure. ", "-msg", "+fc", 'fc {"a":1}', "-fc"]
+    assert fold(story).items[0] == MessageItem("msg_1", "completed", "Sure. And more.")
+
+
 def test_a_message_that_turned_out_to_be_white_space_is_left_out_and_keeps_its_index() -> None:
     """R-286, R-297, G-127."""
     story = play([TextChunk("\n"), TextChunk("<tool_call>{}")], end("", CALL))

@@ -82,10 +82,11 @@ def test_a_turn_that_was_lost_in_a_crash_is_run_again_by_a_replay(http: httpx.Cl
 
 
 def test_a_client_that_waits_for_json_gets_503(http: httpx.Client) -> None:
-    """D-32."""
+    """D-32, R-004."""
     answer = http.post("/v1/responses", json={"model": "scripted", "input": "crash now"})
 
-    assert refused(answer, 503)["code"] == "engine_crashed"
+    error = refused(answer, 503)
+    assert (error["code"], error["type"]) == ("engine_crashed", "server_error")
 
 
 def test_turns_that_wait_run_on_the_engine_that_comes_next(http: httpx.Client) -> None:
@@ -124,7 +125,7 @@ def test_after_the_fifth_crash_the_model_stays_away_until_an_operator_loads_it(h
     loaded = http.post("/v1/models/load", json={"name": "scripted"})
 
     error = refused(refusal, 503)
-    assert error["code"] == "model_unavailable"
+    assert (error["code"], error["type"]) == ("model_unavailable", "server_error")
     assert "crashed 5 times within 10 minutes" in error["message"]
     assert (ready.status_code, ready.json()["problems"]) == (503, [error["message"]])
     assert (loaded.json()["state"], loaded.json()["unavailable"]) == ("resident", None)

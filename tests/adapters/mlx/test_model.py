@@ -6,7 +6,7 @@ import pytest
 
 from tests.tiny_model import CONTEXT_WINDOW_TOKENS, make_tiny_model
 from turnlog.adapters.mlx.fingerprint import FileHashes, model_fingerprint, tokenizer_fingerprint
-from turnlog.adapters.mlx.model import load
+from turnlog.adapters.mlx.model import load, load_tokenizer_of
 from turnlog.domain.errors import EngineError
 
 
@@ -61,3 +61,14 @@ def test_a_broken_folder_is_named_with_what_is_wrong(
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"No model folder at .*nowhere"):
         load(tmp_path / "nowhere")
+
+
+def test_end_tokens_that_only_generation_config_names_end_an_answer(tmp_path: Path) -> None:
+    """T2-32: several models name the end of a turn nowhere else."""
+    folder = make_tiny_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    end = config.pop("eos_token_id")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, 5]}))
+
+    assert load_tokenizer_of(folder).eos_token_ids == {end, 5}

@@ -1,11 +1,13 @@
 """Everything that is refused is refused in one envelope, status, code and field named (R-003, D-06)."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.app.http.test_turns import Json, refused
+from turnlog.app.http.errors import crash
 
 LEAST: Json = {"model": "scripted", "input": "hi"}
 
@@ -173,3 +175,14 @@ def test_health_and_models_are_there(http: httpx.Client) -> None:
     assert (http.head("/").status_code, http.head("/").content) == (200, b"")
     assert http.get("/v1/models/scripted").json() == model
     assert refused(http.get("/v1/models/gpt-5"), 404)["code"] == "model_not_found"
+
+
+def test_what_nobody_expected_is_500_without_its_words() -> None:
+    """R-005: they may be a client's."""
+    request: Any = SimpleNamespace(method="GET", scope={"path_template": "/"}, url=None)
+
+    answer = crash(request, ValueError("secret"))
+
+    assert answer.status_code == 500
+    assert answer.content["error"]["type"] == answer.content["error"]["code"] == "server_error"
+    assert "secret" not in answer.content["error"]["message"]

@@ -321,10 +321,13 @@ async def test_a_chain_of_an_earlier_process_goes_on_by_its_name(tmp_path: Path)
     async with serving(tmp_path, {"alpha": ALPHA}) as service:
         first = await done(service, "alpha")
 
-    async with serving(tmp_path, {"alpha": BETA}) as later:
+    async with serving(tmp_path, {"alpha": BETA, "other": ALPHA}) as later:
+        await done(later, "other")
         second = await done(later, "alpha", first.response.id)
 
     assert said(second) == ("completed", "beta here")
+    # Within one process, another id and other weights would be another model.
+    assert [turn.response.created.instance_id for turn in (first, second)] == [1, 2]
     assert first.response.created.boot_id != second.response.created.boot_id
 
 
