@@ -11,7 +11,7 @@ from turnlog.domain.errors import StorageError
 
 
 class Expirer:
-    """Answers each step by the next of `outcomes`, then by 0. `asked` has when that was, and what it spared."""
+    """Answers each step by the next of `outcomes`, then by 0. `asked`: when that was, and what it spared."""
 
     def __init__(self, loop: VirtualLoop, *outcomes: int | StorageError) -> None:
         self._loop = loop
