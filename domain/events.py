@@ -32,6 +32,9 @@ FailureReason = Literal[
     "model_unavailable",
 ]
 
+Surface = Literal["responses", "chat"]
+"""The API by which a turn was asked for."""
+
 Limit = Literal["max_output_tokens", "context_window"]
 """What bounds the length of an answer."""
 
@@ -94,7 +97,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     loaded model and which process (R-142); `retry_keys` are the names and values by which clients mark their
     retries; `body_sha256` is the digest of the request's body, in hex, if an idempotency key is among them;
     `replay_of` is the response this one runs again. A `background` turn is untied from the request that made
-    it and lets all others go first (D-40).
+    it and lets all others go first (D-40). `surface` is the API that it came by.
     """
 
     response_id: str
@@ -128,6 +131,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     defaulted: tuple[str, ...] = ()
     wire_version: int = 1
     background: bool = False
+    surface: Surface = "responses"
 
     @property
     def idempotency_key(self) -> str | None:
@@ -235,6 +239,12 @@ class ResponseDeleted(Event, frozen=True, kw_only=True, tag="response.deleted.v1
     asked_by: str
 
 
+class MetadataChanged(Event, frozen=True, kw_only=True, tag="response.metadata_changed.v1"):
+    """Its owner gave the response other metadata, in place of all that it had. Outside the lifecycle."""
+
+    metadata: dict[str, Any] = {}
+
+
 class ContentExpired(Event, frozen=True, kw_only=True, tag="response.content_expired.v1"):
     """The response had expired or was deleted, and its content was removed from the log (D-14).
 
@@ -255,6 +265,7 @@ ResponseEvent = (
     | TurnPersisted
     | PersistHardTimedOut
     | ResponseDeleted
+    | MetadataChanged
     | ContentExpired
 )
 

@@ -10,6 +10,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -45,6 +46,8 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
             gone = {"item": _blank(event.item)}
         case ItemExtended():
             gone = {"deltas": (), "logprobs": ()}
+        case MetadataChanged():
+            gone = {"metadata": {}}
         case ReasoningDropped():
             gone = {"text": ""}
         case TurnCommitted():
@@ -82,6 +85,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         retention_s=requested_retention_s(event),
         wire_version=event.wire_version,
         background=event.background,
+        surface=event.surface,
     )
 
 

@@ -17,6 +17,7 @@ from turnlog.domain.events import (
     ItemExtended,
     ItemOpened,
     Limit,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -137,6 +138,7 @@ class Response(Lifecycle):
                 owner=owner,
                 wire_version=WIRE_VERSION,
                 background=request.background,
+                surface=request.surface,
                 **asdict(request.echoed),
             )
         )
@@ -256,6 +258,8 @@ class Response(Lifecycle):
                 self.output.items = [_cut_short(item) for item in (*self.items, *event.calls)]
             case TurnPersisted() | PersistHardTimedOut():
                 self.move(event)
+            case MetadataChanged(metadata=metadata):
+                self.created = replace(self.created, metadata=metadata)
             case TurnRequeued() | ReasoningDropped() | ResponseDeleted() | ContentExpired():
                 pass
             case _:

@@ -21,6 +21,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -39,7 +40,7 @@ DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
 
 # No ends of a line in SSE, but some clients split frames at them (T2-23). In JSON, they are in strings only.
-_LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in ("\x85", "\u2028", "\u2029")]
+LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in ("\x85", "\u2028", "\u2029")]
 
 
 class Framer:
@@ -100,6 +101,7 @@ class Framer:
                 | TurnPersisted()
                 | PersistHardTimedOut()
                 | ResponseDeleted()
+                | MetadataChanged()
                 | ContentExpired()
             ):
                 return []
@@ -189,7 +191,7 @@ class Framer:
         data = _encode({"type": name, "sequence_number": self._next_number, **fields})
         self._next_number += 1
         if self._escapes_line_ends:
-            for line_end, escaped in _LINE_ENDS:
+            for line_end, escaped in LINE_ENDS:
                 data = data.replace(line_end, escaped)
         # One line of JSON: nothing a model or a client wrote can begin a line of its own.
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)

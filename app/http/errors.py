@@ -60,6 +60,8 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
 
 _FRAMEWORK_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
+_SERVED = "turnlog serves POST /v1/responses and POST /v1/chat/completions."
+
 _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "engine_timeout": 504,
     "engine_crashed": 503,
@@ -70,6 +72,7 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
 
 
 _NOT_WORTH_A_RETRY: tuple[FailureReason, ...] = (
+    "cancelled",
     "error",
     "finish_reason_error",
     "stream_exhausted",
@@ -122,7 +125,7 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = error.detail
     if status == 404:
-        message = f"Route not found: {request.method} {request.url.path}"
+        message = f"Route not found: {request.method} {request.url.path}. {_SERVED}"
     elif status == 405:
         allowed = (error.headers or {}).get("Allow")
         message = f"Method not allowed: use {allowed}" if allowed else "Method not allowed"

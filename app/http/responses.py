@@ -2,10 +2,11 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import MediaType, Request, Response, delete, get, post
 from litestar.datastructures import State
@@ -29,16 +30,32 @@ from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.queued_turns import QueuedTurn
 from turnlog.app.turns.retrieval import Story
-from turnlog.domain.errors import InvalidRequestError
-from turnlog.domain.events import CacheClass, ResponseCreated, TurnCommitted, TurnFailed
+from turnlog.domain.errors import InvalidRequestError, NotEndedError
+from turnlog.domain.events import CacheClass, ResponseCreated, ResponseEvent, TurnCommitted, TurnFailed
 from turnlog.domain.owners import Caller
 from turnlog.domain.request import TurnRequest
+from turnlog.domain.response import Response as Turn
 
 REPLAYED = ("Idempotent-Replayed", "true")
 """The header of an answer to a request that repeats an earlier one."""
 
 Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
+
+
+Render = Callable[[Sequence[ResponseEvent], Turn], list[bytes]]
+
+
+class AnswerForm(NamedTuple):
+    """How the turns of a surface are shown: as an object, as frames, and these as the bytes of a stream.
+
+    With `fails_cancelled` there is no object of a turn that was cancelled.
+    """
+
+    object: Callable[[Turn, int | None], Json]
+    frames: Render
+    stream: Callable[[FrameLog, float], AsyncGenerator[bytes, None]]
+    fails_cancelled: bool = False
 
 
 _SMALL_BODY_BYTES = 64 * 1024
@@ -48,26 +65,51 @@ _SMALL_BODY_BYTES = 64 * 1024
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
+    command, size_bytes = await sent_command(request, decode_request)
+    if command.background:
+        return await _in_background(command, request, service, caller, size_bytes=size_bytes)
+    form = response_form(obfuscated=command.obfuscate)
+    return await run_turn(command, request, service, caller, form, size_bytes=size_bytes)
+
+
+def response_form(*, obfuscated: bool = False) -> AnswerForm:
+    """The form of the Responses API."""
+    return AnswerForm(response_object, frames, partial(stream_bytes, obfuscated=obfuscated))
+
+
+async def sent_command(
+    request: HttpRequest, decode: Callable[[bytes, Mapping[str, str], RequestLimits], TurnRequest]
+) -> tuple[TurnRequest, int]:
+    """The command of the request's body, and the size of the body in bytes."""
     if request.content_type[0] != MediaType.JSON:
         raise UnsupportedMediaTypeError(request.content_type[0])
     limits: RequestLimits = request.app.state.limits
     body = await request.body()
     if len(body) > _SMALL_BODY_BYTES:
-        command = await asyncio.to_thread(decode_request, body, request.headers, limits)
-    else:
-        command = decode_request(body, request.headers, limits)
+        return await asyncio.to_thread(decode, body, request.headers, limits), len(body)
+    return decode(body, request.headers, limits), len(body)
+
+
+async def run_turn(
+    command: TurnRequest,
+    request: HttpRequest,
+    service: Service,
+    caller: Caller,
+    form: AnswerForm,
+    *,
+    size_bytes: int,
+) -> Response[Any]:
+    """Run the turn, or find the one that its idempotency key stands for, and answer in that form."""
     if command.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
-    if command.background:
-        return await _in_background(command, request, service, caller, size_bytes=len(body))
     async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
-        begun = earlier or _begin(command, caller.owner, service, size_bytes=len(body))
+        begun = earlier or _begin(command, caller.owner, service, size_bytes=size_bytes)
         assert not isinstance(begun, QueuedTurn), "the same body would ask for a background turn"
         turn = begun if isinstance(begun, LiveTurn | Story) else await while_connected(begun, request.receive)
     if isinstance(turn, Story):
-        response = await _answer_again(turn, command, service)
+        response = await _answer_again(turn, command, service, form)
     else:
-        response = await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+        response = await answer(turn, request, service, form, stream=command.stream)
     if earlier:
         response.set_header(*REPLAYED)
     return response
@@ -83,6 +125,8 @@ async def _in_background(
 ) -> Response[Any]:
     """A background turn that was accepted, now or before; a client that leaves does nothing to it (D-40)."""
     owner = caller.owner
+    if command.stream:
+        until_it_ends(request).enter_context(service.quotas.streaming(owner))
     async with service.idempotency_keys.repeated(command, owner) as earlier:
         if earlier:
             known = earlier.response_id if isinstance(earlier, QueuedTurn) else earlier.response.id
@@ -108,7 +152,7 @@ def _streamed(
     obfuscated: bool,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> FrameStream:
-    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    data = stream_bytes(log, service.heartbeat_s, start, obfuscated=obfuscated)
     return FrameStream(data, drain_limit_s=drain_limit_s(), headers=headers)
 
 
@@ -119,19 +163,21 @@ def ignored_tools(created: ResponseCreated) -> dict[str, str]:
 
 
 async def answer(
-    turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
+    turn: LiveTurn, request: HttpRequest, service: Service, form: AnswerForm, *, stream: bool
 ) -> Response[Any]:
     """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        data = form.stream(turn.frames, service.heartbeat_s)
         headers = _cache_headers(turn.cache_class, None) | ignored_tools(turn.response.created)
         return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn, request)
+    return _object(turn, request, form)
 
 
-async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
+async def _answer_again(
+    story: Story, command: TurnRequest, service: Service, form: AnswerForm
+) -> Response[Any]:
     """The answer for a successful stored turn, the same as when it was live."""
     response = story.response
     turn_context(response.id, response.created.owner)
@@ -139,16 +185,14 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     cache_class = response.started.cache_class
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
-        return Response(response_object(response, response.created.expires_at), headers=headers)
-    data = stream_bytes(
-        await _stored_frames(story), heartbeat_s=service.heartbeat_s, obfuscated=command.obfuscate
-    )
+        return Response(form.object(response, response.created.expires_at), headers=headers)
+    data = form.stream(await _stored_frames(story, form.frames), service.heartbeat_s)
     return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
 
 
-async def _stored_frames(story: Story) -> FrameLog:
+async def _stored_frames(story: Story, render: Render) -> FrameLog:
     log = FrameLog()
-    log.extend(await asyncio.to_thread(frames, story.events, story.response), closed=True)
+    log.extend(await asyncio.to_thread(render, story.events, story.response), closed=True)
     return log
 
 
@@ -159,12 +203,12 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest, form: AnswerForm) -> Response[Json]:
     ended = turn.response.ended
     headers = _cache_headers(turn.cache_class, ended) | ignored_tools(turn.response.created)
-    if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
+    if isinstance(ended, TurnFailed) and (ended.reason != "cancelled" or form.fails_cancelled):
         return failed_turn(ended, turn.response.id, headers, request)
-    return Response(response_object(turn.response, turn.expires_at), headers=headers)
+    return Response(form.object(turn.response, turn.expires_at), headers=headers)
 
 
 def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
@@ -184,7 +228,7 @@ def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | 
 
 
 async def stream_bytes(
-    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
+    log: FrameLog, heartbeat_s: float, start: int = 0, *, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
     """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
     number = start - 1
@@ -228,10 +272,12 @@ async def read_response(
 async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog:
     """The frames of a response that is queued, running or over."""
     if turn := service.retrieval.live(response_id, owner):
+        if turn.response.created.surface != "responses":
+            raise NotEndedError(response_id)
         return turn.frames
     if queued := service.retrieval.queued(response_id, owner):
         return await service.background.follow(queued)
-    return await _stored_frames(await service.retrieval.story(response_id, owner))
+    return await _stored_frames(await service.retrieval.story(response_id, owner), frames)
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

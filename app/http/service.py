@@ -15,6 +15,7 @@ from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.ports import LogCopier
@@ -25,6 +26,7 @@ class Service:
     """The use cases, wired by the composition root.
 
     Args:
+        chat_store: whether the turns of chats that do not say so are stored.
         heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
         recover: ends the turns that an earlier process lost; call it before any turn begins.
         sweep, tidy: remove expired content, and expired cache entries, until cancelled.
@@ -38,6 +40,7 @@ class Service:
     background: Background
     cancellation: Cancellation
     deletion: Deletion
+    metadata: MetadataChanges
     replays: Replays
     retrieval: Retrieval
     idempotency_keys: IdempotencyKeys
@@ -45,6 +48,7 @@ class Service:
     health: Health
     access: Access
     quotas: Quotas
+    chat_store: bool
     heartbeat_s: float
     recover: Callable[[], Awaitable[int]]
     sweep: Callable[[], Coroutine[Any, Any, None]]

@@ -12,6 +12,7 @@ from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
+from turnlog.adapters.openai.chat.chunks import ChunkFramer
 from turnlog.adapters.openai.frames import Framer
 from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
@@ -37,13 +38,16 @@ from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.live_turns import LiveTurns
+from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
+from turnlog.domain.events import ResponseCreated
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
+from turnlog.domain.ports import Framer as FramerPort
 
 log = logging.getLogger("turnlog")
 
@@ -84,7 +88,7 @@ def assemble(
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
-        new_framer=Framer,
+        new_framer=_framer_of,
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
@@ -109,6 +113,7 @@ def assemble(
             open_ids=lambda: persistence.open_ids,
             clock=clock,
         ),
+        metadata=MetadataChanges(journal, live, lambda: persistence.open_ids, clock),
         retrieval=retrieval,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=Audit(reader, retrieval, clock),
@@ -122,6 +127,7 @@ def assemble(
             max_streams=settings.max_streams_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
+        chat_store=settings.chat_store,
         recover=partial(recover, journal, reader, clock, background.restore, metrics.turn_lost),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
@@ -129,6 +135,11 @@ def assemble(
         interrupt_reads=reader.interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
+
+
+def _framer_of(created: ResponseCreated) -> FramerPort:
+    """The framer of a turn's stream, in the form of the surface that it came by."""
+    return ChunkFramer() if created.surface == "chat" else Framer()
 
 
 def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal, SqliteEventReader]:

@@ -8,6 +8,7 @@ from typing import Any
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
     GenerationStarted,
+    MetadataChanged,
     PersistHardTimedOut,
     ResponseCreated,
     ResponseDeleted,
@@ -59,6 +60,7 @@ FAILED = TurnFailed(at_ms=NOON_MS + 2_000, reason="error", message="it broke")
 PERSISTED = TurnPersisted(at_ms=NOON_MS + 2_100, write_ms=2.5)
 REQUEUED = TurnRequeued(at_ms=NOON_MS + 5, boot_id="next")
 DELETED = ResponseDeleted(at_ms=NOON_MS + 3_000, asked_by="local")
+RENAMED = MetadataChanged(at_ms=NOON_MS + 2_500, metadata={"team": "zanzibar"})
 HARD_TIMED_OUT = PersistHardTimedOut(at_ms=NOON_MS + 62_000, after_ms=60_000.0)
 
 

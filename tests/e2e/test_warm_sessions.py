@@ -1,5 +1,6 @@
 """Warm sessions on a real engine, with the tiny random model: what is spared, and what stays the same."""
 
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -177,3 +178,61 @@ def test_the_log_of_a_warm_chain_gives_its_prompts_back(warm: Server) -> None:
     assert lengths == [answer["usage"]["total_tokens"] for answer in answers]
     shared = [response.started.prompt.shared for response in chain if response.started]
     assert shared == [0, *lengths[:-1]]
+
+
+def test_a_chat_that_sends_its_history_is_spared_all_of_it(warm: Server) -> None:
+    """Decision 11: on the surface of Chat Completions, too, and what was said there is known here."""
+    history: list[Json] = []
+    usages: list[Json] = []
+    for text in ("A chat that begins with more than the 64 tokens that make a cache worth it.", *TEXTS[:3]):
+        history.append({"role": "user", "content": text})
+        body = {"model": "tiny", "messages": history, "temperature": 0, "max_tokens": 8}
+        answer = warm.http.post("/v1/chat/completions", json=body).raise_for_status().json()
+        history.append(answer["choices"][0]["message"])
+        usages.append(answer["usage"])
+
+    spared = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert spared[1:] == [usage["total_tokens"] for usage in usages[:-1]]
+
+
+def test_a_question_has_the_same_answer_on_both_surfaces(warm: Server) -> None:
+    """At temperature 0, token for token."""
+    question = "What is the same, whoever asks?"
+    body = {"model": "tiny", "temperature": 0, "max_tokens": 8, "logprobs": True, "cache_salt": "chat"}
+    chat = warm.http.post(
+        "/v1/chat/completions", json=body | {"messages": [{"role": "user", "content": question}]}
+    )
+    choice = chat.raise_for_status().json()["choices"][0]
+
+    include = ["message.output_text.logprobs"]
+    answer = warm.ask(question, include=include, cache_salt="responses").json()
+
+    (part,) = answer["output"][0]["content"]
+    assert choice["message"]["content"] == part["text"]
+    assert choice["logprobs"]["content"] == part["logprobs"]
+
+
+def test_a_chat_has_the_format_and_makes_the_calls_that_it_is_asked_for(warm: Server) -> None:
+    """D-08, F1: by a model that would never do so by itself."""
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
+    tool = {"type": "function", "function": {"name": "tell", "parameters": schema}}
+    named = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+
+    formed = warm.http.post("/v1/chat/completions", json=body | {"response_format": named}).json()
+    called = warm.http.post(
+        "/v1/chat/completions", json=body | {"tools": [tool], "tool_choice": "required"}
+    ).json()
+    wrong = named | {"json_schema": {"name": "it", "schema": {"type": "nonsense"}}}
+    refused = warm.http.post("/v1/chat/completions", json=body | {"response_format": wrong})
+
+    (formed_choice,), (called_choice,) = formed["choices"], called["choices"]
+    assert json.loads(formed_choice["message"]["content"]).keys() == {"ok"}
+    (call,) = called_choice["message"]["tool_calls"]
+    assert (called_choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "tell")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
