@@ -60,6 +60,9 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
 
 _FRAMEWORK_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
+_OTHER_APIS = ("/v1/messages", "/v1/embeddings", "/v1/completions")
+"""Routes that clients try, and would take for a model that is not there."""
+
 _SERVED = "turnlog serves POST /v1/responses and POST /v1/chat/completions."
 
 _FAILED_TURN_STATUS: dict[FailureReason, int] = {
@@ -125,7 +128,9 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = error.detail
     if status == 404:
-        message = f"Route not found: {request.method} {request.url.path}. {_SERVED}"
+        message = f"Route not found: {request.method} {request.url.path}"
+        if request.url.path in _OTHER_APIS:
+            message = f"{message}. {_SERVED}"
     elif status == 405:
         allowed = (error.headers or {}).get("Allow")
         message = f"Method not allowed: use {allowed}" if allowed else "Method not allowed"

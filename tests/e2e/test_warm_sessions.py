@@ -1,6 +1,5 @@
 """Warm sessions on a real engine, with the tiny random model: what is spared, and what stays the same."""
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -210,29 +209,3 @@ def test_a_question_has_the_same_answer_on_both_surfaces(warm: Server) -> None:
     (part,) = answer["output"][0]["content"]
     assert choice["message"]["content"] == part["text"]
     assert choice["logprobs"]["content"] == part["logprobs"]
-
-
-def test_a_chat_has_the_format_and_makes_the_calls_that_it_is_asked_for(warm: Server) -> None:
-    """D-08, F1: by a model that would never do so by itself."""
-    schema = {
-        "type": "object",
-        "properties": {"ok": {"type": "boolean"}},
-        "required": ["ok"],
-        "additionalProperties": False,
-    }
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "Is it?"}], "temperature": 0}
-    tool = {"type": "function", "function": {"name": "tell", "parameters": schema}}
-    named = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
-
-    formed = warm.http.post("/v1/chat/completions", json=body | {"response_format": named}).json()
-    called = warm.http.post(
-        "/v1/chat/completions", json=body | {"tools": [tool], "tool_choice": "required"}
-    ).json()
-    wrong = named | {"json_schema": {"name": "it", "schema": {"type": "nonsense"}}}
-    refused = warm.http.post("/v1/chat/completions", json=body | {"response_format": wrong})
-
-    (formed_choice,), (called_choice,) = formed["choices"], called["choices"]
-    assert json.loads(formed_choice["message"]["content"]).keys() == {"ok"}
-    (call,) = called_choice["message"]["tool_calls"]
-    assert (called_choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "tell")
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")

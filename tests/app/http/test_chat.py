@@ -1,4 +1,4 @@
-"""Chat Completions over HTTP, on a real socket: the same turns, in the log and for every command."""
+"""Chat Completions over HTTP, on a real socket: the same turns, in the log and for every command (D-40)."""
 
 import json
 from pathlib import Path
