@@ -1,4 +1,4 @@
-"""The official Python client on Chat Completions: answers, streams, tools, formats, stored completions (D-40)."""
+"""The official Python client on Chat Completions: answers, streams, tools, stored completions (D-40)."""
 
 import json
 from collections.abc import Callable
