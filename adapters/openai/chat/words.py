@@ -30,5 +30,6 @@ def in_chat_words() -> Iterator[None]:
         yield
     except ResponsesError as error:
         error.param = _PARAMS.get(error.param or "", error.param)
-        error.message = _ANY_WORD.sub(lambda found: _WORDS[found[0]], error.message)
+        if error.param not in _WORDS:  # The field `function_call` was sent by this name.
+            error.message = _ANY_WORD.sub(lambda found: _WORDS[found[0]], error.message)
         raise
