@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check clients format bench fuzz lock clean
+.PHONY: help setup serve test check clients format bench fuzz soak lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -62,6 +62,11 @@ FUZZ_SECONDS ?= 600
 
 fuzz: $(VENV)/installed-dev ## Fuzz each target by coverage, for FUZZ_SECONDS (600) each.
 	@$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+
+SOAK_REQUESTS ?= 100000
+
+soak: $(VENV)/installed-dev ## Send SOAK_REQUESTS (100,000) requests of several owners beside a well-behaved client.
+	@$(BIN)/python -m tests.fuzz.soak $(SOAK_REQUESTS)
 
 lock: ## Write the hashed requirements anew from pyproject.toml (needs uv).
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group build pyproject.toml -o requirements.txt

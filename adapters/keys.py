@@ -187,7 +187,7 @@ class KeyRing:
         self._signature = file.signature() if file else None
         kept = file.read() if file else None
         self._in_use = kept is not None
-        self._keys = kept or ()
+        self._accept(kept or ())
 
     @property
     def in_use(self) -> bool:
@@ -205,6 +205,12 @@ class KeyRing:
                 found = key
         return Caller(found.owner, frozenset({found.role}), found.id) if found else None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are keys of several owners."""
+        self._refresh()
+        return self._is_shared
+
     def holds(self, key_id: str) -> bool:
         """Whether the key of that id is still accepted."""
         self._refresh()
@@ -217,7 +223,7 @@ class KeyRing:
             return
         self._signature = signature
         self._in_use = True
-        self._keys = ()
+        self._accept(())
         try:
             kept = self._file.read()
         except StorageError as error:
@@ -227,4 +233,8 @@ class KeyRing:
             log.error(
                 "The keys in '%s' are gone. Rejecting every request until you add one.", self._file.path
             )
-        self._keys = kept or ()
+        self._accept(kept or ())
+
+    def _accept(self, keys: tuple[Key, ...]) -> None:
+        self._keys = keys
+        self._is_shared = len({key.owner for key in keys}) > 1

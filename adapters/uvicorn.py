@@ -69,6 +69,7 @@ class CuttableProtocol(StandardProtocol):
     _waits_for = ""
     _drain: TimerHandle | None = None
     _untaken_bytes = 0
+    _is_cut_off = False
     # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
     _pending_bytes = 0
     _header_bytes = 0
@@ -151,7 +152,7 @@ class CuttableProtocol(StandardProtocol):
             _EXTENSION: {
                 "abort": self.transport.abort,
                 "admit": self.admit,
-                "flow": self.flow,
+                "was_cut_off": lambda: self._is_cut_off,
                 "request_id": self._request_id,
             }
         }
@@ -289,6 +290,7 @@ class CuttableProtocol(StandardProtocol):
         self._drain = None
         if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
             log.warning("[http] closing a connection whose client stopped reading")
+            self._is_cut_off = True
             self.transport.abort()
         else:
             self._note_idleness()
@@ -345,7 +347,7 @@ def cut_off(scope: Any) -> None:
         extension["abort"]()
 
 
-def may_wait(scope: Any) -> bool:
-    """Whether sending to a request's client may have to wait until it takes what was sent before."""
+def was_cut_off(scope: Any) -> bool:
+    """Whether a request's connection was dropped because its client stopped reading; it has not hung up."""
     extension = (scope.get("extensions") or {}).get(_EXTENSION)
-    return extension is None or bool(extension["flow"].write_paused)
+    return extension is not None and extension["was_cut_off"]()

@@ -98,6 +98,10 @@ class Keys(Protocol):
     def in_use(self) -> bool:
         """Whether a caller must have a key; once true, it stays so."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are keys of several owners."""
+
     def find(self, text: str) -> Caller | None:
         """Who has the key `text`; None if nobody."""
 
@@ -139,6 +143,11 @@ class Access:
     def keys_in_use(self) -> bool:
         """Whether callers are told apart by keys; without any, all are one owner."""
         return self._keys.in_use
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are keys of several owners, among whom everything is divided."""
+        return self._keys.is_shared
 
     def still_in(self, caller: Caller) -> bool:
         """Whether the caller would still be let in: its key was not revoked, or there are still no keys."""

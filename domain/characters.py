@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+_PIECE_CHARACTERS = 16 * 1024
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -20,7 +22,9 @@ def whole_json(text: str) -> str:
         RecursionError: it is nested too deeply.
     """
     written = json.dumps(json.loads(text), ensure_ascii=False)
-    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    # In pieces, as each takes Python's lock. Halves that make a pair were joined when they were read.
+    pieces = (written[at : at + _PIECE_CHARACTERS] for at in range(0, len(written), _PIECE_CHARACTERS))
+    return "".join(piece.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for piece in pieces)
 
 
 def read_json(text: str) -> Any:

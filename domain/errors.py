@@ -270,6 +270,19 @@ class ChainTooLongError(InvalidRequestError):
         super().__init__(f"The chain behind '{response_id}' has more than {limit} responses.")
 
 
+class PromptTooLongError(ResponsesError):
+    """A prompt has more tokens than it was asked to have.
+
+    Args:
+        is_least: whether that follows from the length of its text, and it may have even more.
+    """
+
+    def __init__(self, tokens: int, *, is_least: bool = False) -> None:
+        super().__init__(f"The prompt has {tokens} tokens.")
+        self.tokens = tokens
+        self.is_least = is_least
+
+
 class ContextLengthError(InvalidRequestError):
     """The prompt leaves no room for an answer in the model's window (R-240, D-34, T2-06).
 
@@ -281,7 +294,7 @@ class ContextLengthError(InvalidRequestError):
     code = "context_length_exceeded"
 
     def __init__(
-        self, prompt_tokens: int, window_tokens: int, *, fixed_tokens: int, room_tokens: int
+        self, prompt: "PromptTooLongError", window_tokens: int, *, fixed_tokens: int, room_tokens: int
     ) -> None:
         if room_tokens >= window_tokens:
             advice = "Reduce max_output_tokens."
@@ -291,8 +304,9 @@ class ContextLengthError(InvalidRequestError):
             advice = "Shorten the input, or reduce max_output_tokens."
         else:
             advice = "Shorten the input, or continue from an earlier response."
+        count = f"at least {prompt.tokens}" if prompt.is_least else prompt.tokens
         super().__init__(
-            f"context_length_exceeded: the prompt has {prompt_tokens} tokens, {fixed_tokens} of them for "
+            f"context_length_exceeded: the prompt has {count} tokens, {fixed_tokens} of them for "
             f"instructions and tools, and the answer needs room for {room_tokens}; this model's context "
             f"window is {window_tokens}. {advice}"
         )

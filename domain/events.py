@@ -30,6 +30,7 @@ FailureReason = Literal[
     "model_changed",
     "storage_full",
     "model_unavailable",
+    "constraint_lost",
 ]
 
 Surface = Literal["responses", "chat"]

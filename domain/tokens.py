@@ -56,10 +56,13 @@ def digest(ids: Sequence[int]) -> str:
 def common_prefix(left: TokenIds | str, right: TokenIds | str) -> int:
     """The length of the common prefix, in ids or characters."""
     most = min(len(left), len(right))
-    if left[:most] == right[:most]:
-        return most
-    # Binary search: slices are compared in C, and a prompt has tens of thousands of ids.
-    same, differs = 0, most
+    # Slices are compared in C, and a prompt has tens of thousands of ids: ever longer ones until they differ,
+    # then binary search. What has little in common costs little, however long it is.
+    same, differs = 0, min(64, most)
+    while left[same:differs] == right[same:differs]:
+        if differs == most:
+            return most
+        same, differs = differs, min(4 * differs, most)
     while differs - same > 1:
         middle = (same + differs) // 2
         if left[same:middle] == right[same:middle]:

@@ -11,7 +11,8 @@ Received = TypeVar("Received")
 _LENGTH_BYTES = 4
 _READ_BYTES = 1 << 18
 
-_encode = msgspec.msgpack.Encoder().encode
+encoded = msgspec.msgpack.Encoder().encode
+"""A message's bytes."""
 
 
 class Channel(Generic[Received]):
@@ -35,7 +36,10 @@ class Channel(Generic[Received]):
             OSError: the other end is gone.
             TimeoutError: it did not read in time; the channel is of no use afterwards.
         """
-        body = _encode(message)
+        self.send_encoded(encoded(message))
+
+    def send_encoded(self, body: bytes) -> None:
+        """Send a message that was `encoded` before; raises what `send` raises."""
         with self._sending:
             self._socket.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
 

@@ -118,8 +118,8 @@ class ProcessEngine:
         return self._info
 
     def vitals(self) -> Vitals:
-        """Of both processes. The memory of the engine process is what it said last."""
-        texts_bytes = resident_bytes(self._texts.pid) if self._texts.pid else 0
+        """Of all its processes. The memory of the engine process is what it said last."""
+        texts_bytes = sum(map(resident_bytes, self._texts.pids))
         return Vitals(self._process.pid, self._heartbeat.memory_bytes + texts_bytes)
 
     def render(
@@ -129,8 +129,11 @@ class ProcessEngine:
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> Prompt:
-        return self._texts.render(messages, tools=tools, effort=effort, recorded=recorded or {})
+        return self._texts.render(
+            messages, tools=tools, effort=effort, recorded=recorded or {}, most_tokens=most_tokens
+        )
 
     def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         return self._texts.decode(ids)
@@ -294,7 +297,7 @@ def _final(output: Ended | Failed | WasCancelled, prompt: TokenIds) -> End | Eng
                 **asdict(output.stats),
             )
         case Failed():
-            return EngineFailed(output.message, output.stats)
+            return EngineFailed(output.message, output.stats, output.constraint_lost)
         case WasCancelled():
             return Cancelled(_cache(output.cache, prompt, output.stats), output.stats)
 

@@ -168,6 +168,7 @@ class Failed(Struct, frozen=True, array_like=True, tag=3):
     turn: int
     message: str
     stats: TurnStats | None
+    constraint_lost: bool = False
 
 
 class WasCancelled(Struct, frozen=True, array_like=True, tag=4):
@@ -211,12 +212,13 @@ class LoadTokenizer(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Render(Struct, frozen=True, array_like=True, tag=1):
-    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered`."""
+    """Render a conversation; see `InferenceEngine.render`. Answered by `Rendered` or `TooLong`."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     effort: str | None
     recorded: dict[int, bytes]
+    most_tokens: int | None = None
 
 
 class Decode(Struct, frozen=True, array_like=True, tag=2):
@@ -275,9 +277,17 @@ class Refused(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Broke(Struct, frozen=True, array_like=True, tag=5):
-    """Any other exception, reported by its type only, as its message may hold content."""
+    """Any other exception, reported by its type and place only, as its message may hold content."""
 
     message: str
+    out_of_memory: bool = False
 
 
-FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke
+class TooLong(Struct, frozen=True, array_like=True, tag=6):
+    """A prompt has more tokens than it may; see `PromptTooLongError`."""
+
+    tokens: int
+    is_least: bool
+
+
+FromText = Ready | Rendered | Decoded | Compiled | Refused | Broke | TooLong

@@ -22,6 +22,8 @@ from turnlog.domain.redaction import without_content
 
 log = logging.getLogger("turnlog")
 
+_EVENTS_AT_A_TIME = 200
+
 _SPARE = "(SELECT value FROM json_each(:spare))"
 # Only a turn that has ended is deleted.
 _DELETED = """
@@ -133,6 +135,12 @@ class ContentSweep:
             self._recorder.insert(cursor, [self._mapper.to_stored_event(appended)])
         return 1
 
+    def empty(self, cursor: SQLiteCursor, response_id: str) -> None:
+        """Remove all content that a response has so far, in the transaction of `cursor`."""
+        before, reached = -1, 0
+        while before < reached:
+            before, reached = reached, self._empty(cursor, response_id, reached, _EVENTS_AT_A_TIME)
+
     def _due(self, cursor: SQLiteCursor, now_s: int, spare: Set[str]) -> _Place | None:
         """The response that is next, with the last version it has."""
         for statement in (_DELETED, _DUE_BY_LIMIT, _DUE):
@@ -143,19 +151,23 @@ class ContentSweep:
 
     def _expire(self, cursor: SQLiteCursor, due: _Place, after: int, now_s: int, limit: int) -> _Place:
         """Go through the next events of a response, at most `limit`; how far it is done then."""
-        cursor.execute(_EVENTS, {"response_id": due.response_id, "after": after, "limit": limit})
-        rows = cursor.fetchall()
-        if after == 0:
-            self._remove_rows(cursor, due.response_id)
-        for row in rows:
-            self._remove_content(cursor, StoredEvent(*row))
-        reached = after + len(rows)
+        reached = self._empty(cursor, due.response_id, after, limit)
         if reached == due.version:
             reached += 1
             event = Lifecycle(Status(due.state)).expire(at_ms=now_s * 1000)
             expired = Recorded(due.response_id, reached, event)
             self._recorder.insert(cursor, [self._mapper.to_stored_event(expired)])
         return _Place(due.response_id, reached)
+
+    def _empty(self, cursor: SQLiteCursor, response_id: str, after: int, limit: int) -> int:
+        """Remove the content of a response's next events, at most `limit`; the version of the last one."""
+        cursor.execute(_EVENTS, {"response_id": response_id, "after": after, "limit": limit})
+        rows = cursor.fetchall()
+        if after == 0:
+            self._remove_rows(cursor, response_id)
+        for row in rows:
+            self._remove_content(cursor, StoredEvent(*row))
+        return after + len(rows)
 
     def _remove_rows(self, cursor: SQLiteCursor, response_id: str) -> None:
         """Let the response not be found by its content any more, while its events still tell what that is."""

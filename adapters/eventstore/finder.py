@@ -18,7 +18,7 @@ from eventsourcing.sqlite import SQLiteCursor
 
 from turnlog.adapters.eventstore import readmodel, textindex
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.read_queue import check_wanted
+from turnlog.adapters.owner_queue import check_wanted
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.folding import folded
 from turnlog.domain.audit.rows import Scan

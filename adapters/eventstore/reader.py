@@ -14,9 +14,10 @@ from eventsourcing.sqlite import SQLiteCursor
 from turnlog.adapters.eventstore import audit, usage
 from turnlog.adapters.eventstore.audit import FAMILY_LIMIT
 from turnlog.adapters.eventstore.codec import EventMapper
-from turnlog.adapters.eventstore.read_queue import ReadQueue, check_wanted, interruptible
+from turnlog.adapters.eventstore.interrupts import interruptible
 from turnlog.adapters.eventstore.recorder import EventRecorder, storage_errors
 from turnlog.adapters.eventstore.transfer import SqliteLogExport
+from turnlog.adapters.owner_queue import OwnerQueue, check_wanted
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.audit.usage import UsageKey, UsageSum
@@ -66,6 +67,10 @@ _DATED = """
     WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
     ORDER BY originator_version
 """
+_EXPIRY = """
+    SELECT expiries.expires_at FROM responses JOIN expiries USING (response_id)
+    WHERE response_id = :response_id AND coalesce(owner = :owner, TRUE)
+"""
 # The ids come as one JSON list: a statement has room for so many parameters only.
 _ITEMS = """
     SELECT originator_id, originator_version, topic, state
@@ -104,8 +109,8 @@ class SqliteEventReader:
         self._mapper = EventMapper()
         self._path = recorder.datastore.path
         self._opened_file = _file_at(self._path)
-        self._clients = ReadQueue("client_read", CLIENT_THREADS, CLIENT_DEADLINE_S if deadlines else None)
-        self._auditors = ReadQueue("audit_read", AUDIT_THREADS, AUDIT_DEADLINE_S if deadlines else None)
+        self._clients = OwnerQueue("client_read", CLIENT_THREADS, CLIENT_DEADLINE_S if deadlines else None)
+        self._auditors = OwnerQueue("audit_read", AUDIT_THREADS, AUDIT_DEADLINE_S if deadlines else None)
         self._chain_bytes = Budget("chain_bytes", MOST_CHAIN_BYTES)
 
     @property
@@ -130,6 +135,15 @@ class SqliteEventReader:
             rows = self._select(_DATED, response_id=response_id, owner=owner)
             events = [self._event(place) for *place, _ in rows]
             return events, rows[0]["expires"] if rows else 0
+
+        return self._submit(read, owner)
+
+    def expiry(self, response_id: str, *, owner: str | None = None) -> Future[int]:
+        """When a response expires; see `EventReader.expiry`."""
+
+        def read() -> int:
+            rows = self._select(_EXPIRY, response_id=response_id, owner=owner)
+            return rows[0]["expires_at"] if rows else 0
 
         return self._submit(read, owner)
 

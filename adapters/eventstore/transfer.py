@@ -16,9 +16,11 @@ from eventsourcing.sqlite import SQLiteCursor
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnlog.adapters.eventstore.codec import EventMapper
+from turnlog.adapters.eventstore.expiry import ContentSweep
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.recorder import EventDatastore, EventRecorder, storage_errors
 from turnlog.domain.errors import IllegalTransitionError, StorageError
+from turnlog.domain.events import ContentExpired
 from turnlog.domain.written import Writing
 
 FORMAT_VERSION = 1
@@ -293,6 +295,7 @@ class _Import:
         self._cursor = cursor
         self._progress = progress
         self._mapper = EventMapper()
+        self._sweep = ContentSweep(recorder)
         self._decode = msgspec.json.Decoder(Line).decode
         self._written: dict[str, Writing] = {}
         self._events = 0
@@ -345,6 +348,9 @@ class _Import:
         recorded = self._mapper.to_domain_event(stored)
         self._written.setdefault(line.response_id, Writing()).check(recorded)
         self._mapper.to_stored_event(recorded)  # what cannot be written cannot be shown either
+        if isinstance(recorded.event, ContentExpired):
+            # An earlier pass was made before that, and has the content.
+            self._sweep.empty(self._cursor, line.response_id)
         self._recorder.insert(self._cursor, [stored])
         self._position = line.position
         self._events += 1

@@ -1,11 +1,10 @@
-"""An SSE answer as raw ASGI: each frame leaves whole, and a client that hangs up is noticed at once.
+"""An SSE answer as raw ASGI: sent as the client takes it, and a client that hangs up is noticed at once.
 
 Litestar's own streaming responses send comments and line ends of their own and hop threads; a raw `send`
 alone never learns of a disconnect.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -13,12 +12,10 @@ from typing import Any, TypeVar
 from litestar import Response
 from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
-from turnlog.adapters.uvicorn import cut_off, may_wait
+from turnlog.adapters.uvicorn import was_cut_off
 from turnlog.domain.errors import ResponsesError
-
-log = logging.getLogger("turnlog")
 
 _Result = TypeVar("_Result")
 
@@ -31,11 +28,12 @@ HEADERS = {
 
 
 class FrameStream(Response[None]):
-    """Sends `chunks` of whole SSE frames as they come.
+    """Sends `chunks` as they come, and each only when the client has taken nearly all before it.
+
+    A client that leaves bytes untaken for too long is cut off by its connection (R-310).
 
     Args:
-        chunks: bytes to send; the answer ends with them.
-        drain_limit_s: how long the client may leave bytes untaken before its connection is cut (R-310).
+        chunks: bytes to send, none of them long; the answer ends with them.
         on_disconnect: called if the client hangs up before the last chunk is sent. A client that is cut
             off has not hung up.
         headers: those that an SSE answer has beside the usual ones.
@@ -45,25 +43,22 @@ class FrameStream(Response[None]):
         self,
         chunks: AsyncGenerator[bytes, None],
         *,
-        drain_limit_s: float,
         on_disconnect: Callable[[], None] = lambda: None,
         headers: Mapping[str, str] = {},
     ) -> None:
         super().__init__(None, headers=HEADERS | dict(headers))
         self._chunks = chunks
-        self._drain_limit_s = drain_limit_s
         self._on_disconnect = on_disconnect
 
     def to_asgi_response(self, *_args: Any, **_kwargs: Any) -> ASGIResponse:
         """The ASGI application that sends the frames (Litestar's seam for own responses)."""
-        return _ASGIFrameStream(self._chunks, self._drain_limit_s, self._on_disconnect, self.headers)
+        return _ASGIFrameStream(self._chunks, self._on_disconnect, self.headers)
 
 
 class _ASGIFrameStream(ASGIResponse):
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
-        drain_limit_s: float,
         on_disconnect: Callable[[], None],
         headers: dict[str, str],
     ) -> None:
@@ -71,27 +66,17 @@ class _ASGIFrameStream(ASGIResponse):
         # Own headers: those of ASGIResponse say that the body is empty.
         self._head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._chunks = chunks
-        self._drain_limit_s = drain_limit_s
         self._on_disconnect = on_disconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._head})
-        try:
-            if not await finishes_first(self._send_all(scope, send), receive):
-                self._on_disconnect()
-        except TimeoutError:
-            log.warning("[responses] closing a stream whose client stopped reading")
-            cut_off(scope)
+        if not await finishes_first(self._send_all(send), receive) and not was_cut_off(scope):
+            self._on_disconnect()
 
-    async def _send_all(self, scope: Scope, send: Send) -> None:
+    async def _send_all(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             async for chunk in chunks:
-                message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-                if may_wait(scope):
-                    async with asyncio.timeout(self._drain_limit_s):
-                        await send(message)
-                else:
-                    await send(message)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 # A send that need not wait yields to nobody; a long re-tell must not hold up other streams.
                 await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

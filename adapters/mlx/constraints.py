@@ -16,15 +16,20 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from turnlog.adapters.engine_process.messages import Grammar, Shape
 from turnlog.adapters.mlx.chat_format import DEFAULT_CALL, ChatFormat
+from turnlog.adapters.mlx.proof import problem
 from turnlog.adapters.mlx.runtime import mx
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.markers import MarkerScanner, MarkerSet
 from turnlog.domain.ports import CallConstraint, Constraint, JsonConstraint
-from turnlog.domain.schemas import checked
+from turnlog.domain.schemas import checked, subschemas
 from turnlog.domain.tools import Json, Tool
 
 MOST_CALLS = 32
 """How many calls an answer may have that must be calls: a weak model would go on to the end of its budget."""
+
+_FOLLOWED_TOKENS = 32
+_FOLLOWED_TOKENS_OF_A_PATTERN = 384
+_LONGEST_SHOWN = 100
 
 # White space is where models write it; left free, a weak model writes nothing else.
 _STYLE: Json = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -58,6 +63,8 @@ class ConstraintCompiler:
         ids = chat_format.default_call_ids
         # By number: written as a text, a token of the vocabulary would be no token in a grammar.
         self._markers = tuple(f"<[{marker}]>" for marker in ids) if len(ids) == 2 else None
+        vocabulary = tokenizer.get_vocab().items()
+        self._closing = chat_format.ends.union(id_ for word, id_ in vocabulary if '"' in word)
         self._made: LLTokenizer | None = None
         self._door = Lock()
 
@@ -68,14 +75,15 @@ class ConstraintCompiler:
             InvalidRequestError: a schema breaks a limit, is invalid, or is not supported.
         """
         checked(constraint)
-        shape: Shape
-        if isinstance(constraint, CallConstraint):
-            shape, grammar = "calls", self._calls(constraint)
-        elif constraint.tools:
-            shape, grammar = "json or calls", self._json_or_calls(constraint)
-        else:
-            shape, grammar = "json", self._json(_schema(constraint))
-        return self.build(Grammar(grammar, shape))
+        try:
+            made = self.build(self._grammar(constraint))
+            self._prove(constraint, made)
+        except InvalidRequestError:
+            raise
+        except Exception as error:
+            # A schema may have anything anywhere, such as a number for its properties.
+            raise InvalidRequestError(f"Unsupported schema: {type(error).__name__}.") from error
+        return made
 
     def build(self, constraint: Grammar) -> MlxConstraint:
         """Make a constraint ready that another process has compiled for the same tokenizer.
@@ -87,6 +95,13 @@ class ConstraintCompiler:
         if matcher.is_error():
             raise InvalidRequestError(f"Unsupported schema: {_first_line(matcher.get_error())}")
         return MlxConstraint(matcher, constraint)
+
+    def _grammar(self, constraint: Constraint) -> Grammar:
+        if isinstance(constraint, CallConstraint):
+            return Grammar(self._calls(constraint), "calls")
+        if constraint.tools:
+            return Grammar(self._json_or_calls(constraint), "json or calls")
+        return Grammar(self._json(_schema(constraint)), "json")
 
     def _json(self, schema: Json) -> str:
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_STYLE | _STRICT)  # type: ignore[arg-type]
@@ -119,6 +134,25 @@ class ConstraintCompiler:
         is_error, found = LLMatcher.validate_grammar_with_warnings(grammar, self._tokenizer(), limits=_LIMITS)
         if is_error:
             raise InvalidRequestError(f"{complaint}: {_first_line(found[0])}")
+
+    def _prove(self, constraint: Constraint, made: MlxConstraint) -> None:
+        """Follow the grammar for a few tokens, and before that each pattern that counts repetitions.
+
+        Raises:
+            InvalidRequestError: it, or one of them, cannot be followed.
+        """
+        for what, schema in _schemas(constraint):
+            patterns = (each.get("pattern") for _, each in subschemas(schema))
+            for pattern in {each for each in patterns if isinstance(each, str) and "{" in each}:
+                grammar = LLMatcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
+                matcher = LLMatcher(self._tokenizer(), grammar, limits=_LIMITS, log_level=0)
+                if said := problem(matcher, self._closing, _FOLLOWED_TOKENS_OF_A_PATTERN):
+                    raise InvalidRequestError(
+                        f"{what} has a pattern that cannot be followed, '{pattern[:_LONGEST_SHOWN]}': "
+                        f"{_first_line(said)} Count fewer repetitions, or none within another."
+                    )
+        if said := problem(made.matcher, self._closing, _FOLLOWED_TOKENS):
+            raise InvalidRequestError(f"The schema cannot be followed: {_first_line(said)}")
 
     def _tokenizer(self) -> LLTokenizer:
         # A third of a second for a big vocabulary, and most turns have no constraint.
@@ -154,6 +188,14 @@ def _first_line(message: str) -> str:
     return message.strip().partition("\n")[0].rstrip(".:") + "."
 
 
+def _schemas(constraint: Constraint) -> Iterator[tuple[str, Json]]:
+    """Each schema of the constraint, and what it is called."""
+    if isinstance(constraint, JsonConstraint):
+        yield "The JSON schema", _schema(constraint)
+    for tool in constraint.tools:
+        yield f"The parameters schema of the tool '{tool.name}'", _arguments(tool)
+
+
 def _schema(constraint: JsonConstraint) -> Json:
     return {"type": "object"} if constraint.schema is None else constraint.schema
 
@@ -186,6 +228,13 @@ def _call_grammar(constraint: CallConstraint, markers: Sequence[str] | None) -> 
         opening = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": '
         yield f'call_{number}: {json.dumps(opening, ensure_ascii=False)} arguments_{number} "}}"'
         yield f"arguments_{number}: %json {json.dumps(_arguments(tool))}"
+
+
+class ConstraintLostError(Exception):
+    """A constraint cannot be followed any further, for a reason that lies in its schema."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The answer could not be held to its schema: {_first_line(reason)} Simplify it.")
 
 
 class ConstrainedLogits:
@@ -226,7 +275,7 @@ class ConstrainedLogits:
         if self._thinking is not None:
             self._think(token)
         elif not self._matcher.is_stopped() and not self._matcher.consume_token(token):
-            raise RuntimeError(f"the constraint was lost: {self._matcher.get_error()}")
+            raise ConstraintLostError(self._matcher.get_error())
 
     def _think(self, token: int) -> None:
         # By its text, as the thinking is told from the answer elsewhere.
@@ -244,6 +293,9 @@ class ConstrainedLogits:
             # Also after the end: the batch computes one token further than it tells.
             return self._is_end(vocabulary)
         packed: Any = memoryview(self._matcher.compute_bitmask())
+        if self._matcher.is_error():
+            # The mask would let the answer end here.
+            raise ConstraintLostError(self._matcher.get_error())
         mask = mx.array(packed)
         bits = ((mask[:, None] >> mx.arange(8, dtype=mx.uint8)) & 1).reshape(-1)[:vocabulary]
         return mx.pad(bits, (0, vocabulary - bits.size)) != 0

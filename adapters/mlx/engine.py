@@ -100,8 +100,11 @@ class MlxEngine:
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> Prompt:
-        return self._renderer.render(messages, tools=tools, effort=effort, recorded=recorded)
+        return self._renderer.render(
+            messages, tools=tools, effort=effort, recorded=recorded, most_tokens=most_tokens
+        )
 
     def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         return self._renderer.decode_tokens(ids)

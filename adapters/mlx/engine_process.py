@@ -42,7 +42,7 @@ from turnlog.adapters.engine_process.spawned import in_background
 from turnlog.adapters.mlx.hosted import connected, described
 from turnlog.adapters.system import resident_bytes
 from turnlog.domain import tokens
-from turnlog.domain.errors import EngineError
+from turnlog.domain.errors import EngineError, InvalidRequestError
 from turnlog.domain.ports import (
     CacheHandle,
     Cancelled,
@@ -132,7 +132,9 @@ class EngineServer:
             )
         except Exception as error:
             _log.exception("a turn could not be started")
-            self._channel.send(Outputs([Failed(asked.turn, f"{type(error).__name__}: {error}", None)]))
+            is_lost = isinstance(error, InvalidRequestError)  # as its constraint cannot be built
+            said = f"{type(error).__name__}: {error}"
+            self._channel.send(Outputs([Failed(asked.turn, said, None, is_lost)]))
             return
         engine.submit(submission, partial(self._say, asked.turn))
 
@@ -164,8 +166,8 @@ class EngineServer:
                     stats,
                     self._noted(output.cache),
                 )
-            case EngineFailed(message=message, stats=spent_so_far):
-                return Failed(turn, message, spent_so_far)
+            case EngineFailed():
+                return Failed(turn, output.message, output.stats, output.constraint_lost)
             case Cancelled(cache=cache, stats=spent_so_far):
                 return WasCancelled(turn, spent_so_far, self._noted(cache))
             case Exhausted() | EngineCrashed():

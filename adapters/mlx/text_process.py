@@ -9,6 +9,7 @@ import resource
 import sys
 from pathlib import Path
 from time import perf_counter
+from traceback import extract_tb
 
 from turnlog.adapters.engine_process.channel import Channel
 from turnlog.adapters.engine_process.messages import (
@@ -24,11 +25,12 @@ from turnlog.adapters.engine_process.messages import (
     Refused,
     Render,
     Rendered,
+    TooLong,
     ToText,
 )
 from turnlog.adapters.mlx.hosted import connected
 from turnlog.domain import tokens
-from turnlog.domain.errors import EngineError, InvalidRequestError
+from turnlog.domain.errors import EngineError, InvalidRequestError, PromptTooLongError
 from turnlog.domain.ports import CallConstraint, JsonConstraint
 
 LONG_S = 0.5
@@ -53,16 +55,25 @@ class TextServer:
         """What a request is answered; whatever it makes raise is an answer too."""
         try:
             return self._answer(request)
+        except PromptTooLongError as too_long:
+            return TooLong(too_long.tokens, too_long.is_least)
         except InvalidRequestError as refusal:
             return Refused(refusal.message, refusal.param, refusal.code)
         except Exception as error:
-            return Broke(f"Rendering broke with {type(error).__name__}.")
+            frame = extract_tb(error.__traceback__)[-1]
+            place = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+            return Broke(f"The text process failed with {place}.", isinstance(error, MemoryError))
 
     def _answer(self, request: ToText) -> FromText:
         match request:
-            case Render(messages=messages, tools=tools, effort=effort, recorded=recorded):
-                ids = {index: tokens.unpack(packed) for index, packed in recorded.items()}
-                prompt = self._renderer.render(messages, tools=tools, effort=effort, recorded=ids)
+            case Render():
+                prompt = self._renderer.render(
+                    request.messages,
+                    tools=request.tools,
+                    effort=request.effort,
+                    recorded={index: tokens.unpack(packed) for index, packed in request.recorded.items()},
+                    most_tokens=request.most_tokens,
+                )
                 return Rendered(tokens.pack(prompt.ids), prompt.effort)
             case Decode(ids=packed):
                 return Decoded(self._renderer.decode_tokens(tokens.unpack(packed)))

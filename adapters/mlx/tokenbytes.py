@@ -23,15 +23,20 @@ class TokenBytes:
         spelt = str(self._tokenizer.convert_ids_to_tokens(token) or "")
         if self._has_byte_tokens and spelt.startswith("<0x"):
             return bytes([int(spelt[3:5], 16)])
-        if self._spelt_by_byte and all(sign in _BYTES for sign in spelt):
-            return bytes(_BYTES[sign] for sign in spelt)
-        return spelt.encode()
+        return spelt_bytes(spelt) if self._spelt_by_byte else spelt.encode()
 
     def end_within_character(self, tokens: Iterable[int]) -> bool:
         """Whether the tokens, the last ones of a text, end in the midst of a character."""
         decoder = getincrementaldecoder("utf-8")("replace")
         decoder.decode(b"".join(map(self.of, tokens)))
         return bool(decoder.getstate()[0])
+
+
+def spelt_bytes(spelt: str) -> bytes:
+    """The bytes of a word in a byte-level vocabulary; added tokens are written as they are."""
+    if all(sign in _BYTES for sign in spelt):
+        return bytes(_BYTES[sign] for sign in spelt)
+    return spelt.encode()
 
 
 def _alphabet() -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from turnlog.adapters.mlx.cache import MlxCache
+from turnlog.adapters.mlx.constraints import ConstraintLostError
 from turnlog.adapters.mlx.output_parser import OutputParser
 from turnlog.adapters.mlx.tokenbytes import MOST_TOKENS_OF_A_CHARACTER, TokenBytes
 from turnlog.domain.items import Logprob
@@ -150,6 +151,8 @@ class BatchedTurn:
 
 def failed(error: Exception, stats: TurnStats | None = None) -> EngineFailed:
     """The output that reports an exception in the engine."""
+    if isinstance(error, ConstraintLostError):
+        return EngineFailed(str(error), stats, constraint_lost=True)
     return EngineFailed(f"{type(error).__name__}: {error}", stats)
 
 

@@ -1,17 +1,19 @@
 """From events to SSE frames: a pure function, so a stream is the same bytes live and from the log."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, assert_never
 
 import msgspec
 
 from turnlog.adapters.openai.response import (
+    echoed_fields,
     error_object,
     is_cancelled,
     item_object,
     logprob_objects,
-    opening_object,
-    response_object,
+    opening_fields,
+    result_fields,
     summary_part,
     text_part,
 )
@@ -34,13 +36,20 @@ from turnlog.domain.events import (
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Item, Logprob, MessageItem, ReasoningItem
 from turnlog.domain.output import Entry
+from turnlog.domain.ports import Frame, SharedFrame, parts
 from turnlog.domain.response import Response
 
 DONE = b"data: [DONE]\n\n"
+Json = dict[str, Any]
+
+_HEAD = b"event: %b\ndata: %b"
+_SHARED_BYTES = 16 * 1024
+"""From what size on an echo is kept once for all frames; below, one piece is simpler."""
+
 _encode = msgspec.json.Encoder().encode
 
 # No ends of a line in SSE, but some clients split frames at them (T2-23). In JSON, they are in strings only.
-LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in ("\x85", "\u2028", "\u2029")]
+_LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in ("\x85", "\u2028", "\u2029")]
 
 
 class Framer:
@@ -54,8 +63,9 @@ class Framer:
         self.closed = False
         self._next_number = 0
         self._escapes_line_ends = False
+        self._echo = b""
 
-    def receive(self, event: ResponseEvent, response: Response) -> list[bytes]:
+    def receive(self, event: ResponseEvent, response: Response) -> list[Frame]:
         """Frames that follow from `event`, in order; possibly none.
 
         After an event that ends the response, `closed` is true and nothing more is returned.
@@ -76,13 +86,16 @@ class Framer:
             return self._accepted(event)
         return self._render(event, response)
 
-    def _accepted(self, created: ResponseCreated) -> list[bytes]:
+    def _accepted(self, created: ResponseCreated) -> list[Frame]:
         """The opening frames; a background turn is in progress only when it has left the queue (D-26)."""
         status = "queued" if created.background else "in_progress"
-        opening = opening_object(created, status)
-        return [self._frame(name, response=opening) for name in ("response.created", f"response.{status}")]
+        opening = opening_fields(created, status)
+        return [
+            self._response_frame(name, opening, created)
+            for name in ("response.created", f"response.{status}")
+        ]
 
-    def _render(self, event: ResponseEvent, response: Response) -> list[bytes]:
+    def _render(self, event: ResponseEvent, response: Response) -> list[Frame]:
         match event:
             case ItemOpened(item=item, output_index=index):
                 return self._opened(item, index)
@@ -93,7 +106,8 @@ class Framer:
             case TurnFailed():
                 return self._failed(event, response)
             case GenerationStarted() if response.created.background:
-                return [self._frame("response.in_progress", response=opening_object(response.created))]
+                opening = opening_fields(response.created)
+                return [self._response_frame("response.in_progress", opening, response.created)]
             case (
                 GenerationStarted()
                 | ReasoningDropped()
@@ -110,8 +124,10 @@ class Framer:
             case _:
                 assert_never(event)
 
-    def _opened(self, item: Item, index: int) -> list[bytes]:
-        frames = [self._frame("response.output_item.added", output_index=index, item=item_object(item))]
+    def _opened(self, item: Item, index: int) -> list[Frame]:
+        frames: list[Frame] = [
+            self._frame("response.output_item.added", output_index=index, item=item_object(item))
+        ]
         at = {"item_id": item.id, "output_index": index}
         match item:
             case MessageItem():
@@ -150,13 +166,13 @@ class Framer:
             case _:
                 assert_never(entry.item)
 
-    def _closed(self, item: Item, index: int, *, listed: bool) -> list[bytes]:
+    def _closed(self, item: Item, index: int, *, listed: bool) -> list[Frame]:
         at = {"item_id": item.id, "output_index": index}
         match item:
             case MessageItem(text=text, logprobs=logprobs):
                 part = {**at, "content_index": 0}
                 tokens = logprob_objects(logprobs)
-                frames = [
+                frames: list[Frame] = [
                     self._frame("response.output_text.done", **part, text=text, logprobs=tokens),
                     self._frame("response.content_part.done", **part, part=text_part(text, logprobs)),
                 ]
@@ -175,7 +191,7 @@ class Framer:
         done = item_object(item, listed=listed)
         return [*frames, self._frame("response.output_item.done", output_index=index, item=done)]
 
-    def _failed(self, failed: TurnFailed, response: Response) -> list[bytes]:
+    def _failed(self, failed: TurnFailed, response: Response) -> list[Frame]:
         if is_cancelled(response.created, failed):
             # Of an event named after it, clients would think that the stream was cut off (D-02).
             return [self._terminal("response.incomplete", response)]
@@ -183,22 +199,41 @@ class Framer:
         flat = {"code": error["code"], "message": error["message"], "param": None}
         return [self._frame("error", error=error, **flat), self._terminal("response.failed", response)]
 
-    def _terminal(self, name: str, response: Response) -> bytes:
+    def _terminal(self, name: str, response: Response) -> Frame:
         self.closed = True
-        return self._frame(name, response=response_object(response)) + DONE
+        return self._response_frame(name, result_fields(response), response.created, DONE)
+
+    def _response_frame(self, name: str, fields: Json, created: ResponseCreated, end: bytes = b"") -> Frame:
+        """A frame with a response object in it; what that repeats of the request is encoded once (T2-20)."""
+        if not self._echo:
+            self._echo = b"," + self._encoded(echoed_fields(created))[1:]
+        data = self._encoded({"type": name, "sequence_number": self._next_number, "response": fields})
+        self._next_number += 1
+        frame = SharedFrame(_HEAD % (name.encode(), data[:-2]), self._echo, b"}\n\n" + end)
+        return frame if len(self._echo) >= _SHARED_BYTES else bytes(frame)
 
     def _frame(self, name: str, **fields: Any) -> bytes:
-        data = _encode({"type": name, "sequence_number": self._next_number, **fields})
+        data = self._encoded({"type": name, "sequence_number": self._next_number, **fields})
         self._next_number += 1
-        if self._escapes_line_ends:
-            for line_end, escaped in LINE_ENDS:
-                data = data.replace(line_end, escaped)
         # One line of JSON: nothing a model or a client wrote can begin a line of its own.
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+        return _HEAD % (name.encode(), data) + b"\n\n"
+
+    def _encoded(self, fields: Json) -> bytes:
+        data = _encode(fields)
+        return one_line(data) if self._escapes_line_ends else data
 
 
-def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
-    """The whole stream of a response, one element a frame; `frames[n]` has sequence number n.
+def one_line(data: bytes) -> bytes:
+    """JSON without what some clients take for the end of a line."""
+    # ASCII, as most frames are, has none of them, and is known at a twentieth of the cost.
+    if not data.isascii():
+        for line_end, escaped in _LINE_ENDS:
+            data = data.replace(line_end, escaped)
+    return data
+
+
+def framed(events: Iterable[ResponseEvent], response: Response) -> list[Frame]:
+    """The whole stream of a response, one element a frame; the one at `n` has sequence number n.
 
     Args:
         response: what the events fold to.
@@ -207,7 +242,12 @@ def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
     return [frame for event in events for frame in framer.receive(event, response)]
 
 
-def heartbeat(opening: Sequence[bytes], number: int) -> bytes:
+def frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:
+    """The same as `framed`, each frame in one piece."""
+    return [bytes(frame) for frame in framed(events, response)]
+
+
+def heartbeat(opening: Sequence[Frame], number: int) -> Frame:
     """The stream's last frame about its status again, under the number of the last frame sent.
 
     It is the one sign of life that every client takes for one; it is never stored (D5).
@@ -215,24 +255,54 @@ def heartbeat(opening: Sequence[bytes], number: int) -> bytes:
     Args:
         opening: the first frames, as far as they were sent; from the third on, only the third matters.
     """
-    is_third = len(opening) > 2 and opening[2].startswith(b"event: response.in_progress\n")
+    is_third = len(opening) > 2 and _head(opening[2]).startswith(b"event: response.in_progress\n")
     own = 2 if is_third else 1
-    return opening[own].replace(b'"sequence_number":%d' % own, b'"sequence_number":%d' % number, 1)
+    frame = opening[own]
+    renumbered = _head(frame).replace(b'"sequence_number":%d' % own, b'"sequence_number":%d' % number, 1)
+    return frame._replace(head=renumbered) if isinstance(frame, SharedFrame) else renumbered
+
+
+def _head(frame: Frame) -> bytes:
+    """The frame, or as much of it as has its event and number."""
+    return frame.head if isinstance(frame, SharedFrame) else frame
 
 
 _OBFUSCATED_CHARACTERS = 16
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def obfuscate(frame: bytes, choose: Callable[[str], str]) -> bytes:
+def obfuscate(frame: Frame, choose: Callable[[str], str]) -> Frame:
     """A delta's frame padded to a multiple of 16 characters, so that its size tells less of its text (D-35).
 
     Args:
         choose: picks a character at random.
     """
+    if isinstance(frame, SharedFrame):
+        return frame  # not of a delta
     head, separator, data = frame.partition(b"\ndata: ")
     if not head.endswith(b".delta"):
         return frame
     length = len(msgspec.json.decode(data)["delta"])
     padding = "".join(choose(_ALPHABET) for _ in range(-length % _OBFUSCATED_CHARACTERS))
     return head + separator + data.removesuffix(b"}\n\n") + b',"obfuscation":"%b"}\n\n' % padding.encode()
+
+
+PIECE_BYTES = 64 * 1024
+"""How much is handed to a connection at once: as much as it holds back for a client that does not read."""
+
+
+def pieces(frames: Iterable[Frame]) -> Iterator[bytes]:
+    """The frames' bytes, small frames together and large ones cut, in pieces of at most `PIECE_BYTES`."""
+    gathered: list[bytes] = []
+    room = PIECE_BYTES
+    for part in chain.from_iterable(map(parts, frames)):
+        if len(part) > room and gathered:
+            yield b"".join(gathered)
+            gathered, room = [], PIECE_BYTES
+        if len(part) > room:
+            yield from (part[at : at + PIECE_BYTES] for at in range(0, len(part), PIECE_BYTES))
+        else:
+            gathered.append(part)
+            room -= len(part)
+    if gathered:
+        yield b"".join(gathered)

@@ -31,25 +31,31 @@ def response_object(response: Response, expires_at: int | None = None) -> Json:
         expires_at: Unix time in seconds. It moves as the conversation goes on (D-37), so it is in no frame:
             a stream read again has the same bytes.
     """
-    items = response.items
-    if response.ended is None:
-        items = [*items, *(entry.so_far() for entry in response.output.open_entries)]
-    output = [item_object(item) for item in items]
-    result = _object(response.created, response.ended, api_status(response), output)
-    details, started = result["incomplete_details"], response.started
-    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
-        details["limit"] = started.output_limit
+    result = result_fields(response) | echoed_fields(response.created)
     if expires_at is not None:
         result["expires_at"] = expires_at
     return result
 
 
-def opening_object(created: ResponseCreated, status: str = "in_progress") -> Json:
-    """The response as its stream's opening frames show it: nothing in it yet (R-263)."""
-    return _object(created, None, status, [])
+def result_fields(response: Response) -> Json:
+    """The fields of the response object that change as the turn goes on; `echoed_fields` follow them."""
+    items = response.items
+    if response.ended is None:
+        items = [*items, *(entry.so_far() for entry in response.output.open_entries)]
+    output = [item_object(item) for item in items]
+    result = _result(response.created, response.ended, api_status(response), output)
+    details, started = result["incomplete_details"], response.started
+    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
+        details["limit"] = started.output_limit
+    return result
 
 
-def _object(
+def opening_fields(created: ResponseCreated, status: str = "in_progress") -> Json:
+    """The same fields as the stream's opening frames show them: nothing in it yet (R-263)."""
+    return _result(created, None, status, [])
+
+
+def _result(
     created: ResponseCreated, ended: TurnCommitted | TurnFailed | None, status: str, output: list[Json]
 ) -> Json:
     outcome = None if is_cancelled(created, ended) else ended
@@ -65,6 +71,12 @@ def _object(
         "output": output,
         "output_text": "".join(part["text"] for item in output for part in item.get("content", ())),
         "usage": usage_object(ended.usage, ended.timing) if ended else usage_object(Usage(), Timing()),
+    }
+
+
+def echoed_fields(created: ResponseCreated) -> Json:
+    """The fields that repeat the request, the same in every object and frame of a response."""
+    return {
         "instructions": created.instructions,
         "previous_response_id": created.previous_response_id,
         "temperature": created.sampling.temperature,

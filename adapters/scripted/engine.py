@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnlog.adapters.scripted.prompt import TOKENIZER_FINGERPRINT, ScriptedPrompt, render, word_ids
 from turnlog.adapters.scripted.script import Ending, Script, ScriptedTurn, Step, read_script
 from turnlog.domain import tokens
-from turnlog.domain.errors import EngineError, ShuttingDownError
+from turnlog.domain.errors import EngineError, PromptTooLongError, ShuttingDownError
 from turnlog.domain.messages import Message
 from turnlog.domain.ports import (
     CacheHandle,
@@ -160,9 +160,13 @@ class ScriptedEngine:
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> ScriptedPrompt:
         """The names of the tools and the conversation, with words as tokens. The effort changes nothing."""
-        return replace(render(messages, recorded or {}, tools), effort=effort)
+        prompt = render(messages, recorded or {}, tools)
+        if most_tokens is not None and len(prompt.ids) > most_tokens:
+            raise PromptTooLongError(len(prompt.ids))
+        return replace(prompt, effort=effort)
 
     def decode_tokens(self, ids: TokenIds) -> tuple[str, ...]:
         """The ids as numbers: they are hashes of words, which nobody can undo."""

@@ -27,6 +27,7 @@ from turnlog.domain.audit.views import (
     exchanges,
     turn_view,
 )
+from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import ForbiddenError, ResponseNotFoundError
 from turnlog.domain.events import Recorded
 from turnlog.domain.owners import Caller
@@ -37,7 +38,10 @@ MOST_LINKS = 10_000
 MOST_TOLD = 1_000
 """Responses of a conversation whose text is told at a time."""
 
-_BATCH = 50
+MOST_TOLD_BYTES = 16 * 2**20
+"""Of text in one conversation."""
+
+_BATCH = 4
 
 Answer = TypeVar("Answer")
 
@@ -53,6 +57,7 @@ class Audit:
         self.log = log
         self._retrieval = retrieval
         self.clock = clock
+        self.told_bytes = Budget("conversation_bytes", MOST_TOLD_BYTES)
 
     async def find(self, wanted: AuditFilter, caller: Caller) -> PageView:
         """One page of the responses that the filter admits.
@@ -100,7 +105,7 @@ class Audit:
         return head, events
 
     async def conversation(self, response_id: str, caller: Caller, *, with_text: bool = True) -> Conversation:
-        """The conversation that a response is part of.
+        """The conversation that a response is part of; its first texts, up to `MOST_TOLD_BYTES`.
 
         Raises:
             ResponseNotFoundError: the response is not in the log.
@@ -170,10 +175,16 @@ class Audit:
 
     async def _exchanges(self, response_ids: Sequence[str]) -> dict[str, Exchange]:
         found: dict[str, Exchange] = {}
+        left_bytes = self.told_bytes.limit
         for start in range(0, len(response_ids), _BATCH):
             batch = response_ids[start : start + _BATCH]
             stories = await asyncio.gather(*(_read(self.log.events(each)) for each in batch))
-            found |= await asyncio.to_thread(exchanges, stories)
+            for response_id, exchange in (await asyncio.to_thread(exchanges, stories)).items():
+                left_bytes -= exchange.size_bytes
+                if left_bytes < 0:
+                    self.told_bytes.reach()
+                    return found
+                found[response_id] = exchange
         return found
 
 

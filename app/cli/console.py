@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from turnlog.app.cli.printing import printable
 from turnlog.app.settings import SettingsError
 from turnlog.domain.errors import ResponsesError
 
@@ -37,7 +38,7 @@ def print_json(*objects: Any) -> None:
 
 def fail(message: str) -> NoReturn:
     """One clear line, and the exit code for it."""
-    err.print(f"[bold red]turnlog:[/] {escape(message)}")
+    err.print(f"[bold red]turnlog:[/] {escape(printable(message))}")
     sys.exit(EXIT_REFUSED)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
+from rich.markup import escape
 
 from turnlog.adapters.eventstore.transfer import Reached, import_events, reached
 from turnlog.adapters.private import close_to_others
@@ -15,6 +16,7 @@ from turnlog.app.audit.times import EXAMPLES, read_time
 from turnlog.app.cli.console import err, fail, out, progress_bar, refusing
 from turnlog.app.cli.log_file import opened, with_the_server_stopped
 from turnlog.app.cli.options import database, db_option
+from turnlog.app.cli.printing import printable
 from turnlog.domain.errors import ResponsesError, StorageError
 from turnlog.domain.ports import LogExport
 
@@ -65,7 +67,7 @@ def export_log(
             owner=owner,
         )
         if begun and not exported.total and begun.complete:
-            out.print(f"{target} is up to date")
+            out.print(f"{escape(printable(target))} is up to date")
             return
         with _writing(path, begun) if target != _STANDARD else _standard_output() as file:
             _write(exported, file)
@@ -125,7 +127,7 @@ def import_log(source: str, db: str | None) -> None:
         path = database(db)
         with with_the_server_stopped(path), _reading(source) as lines, progress_bar() as progress:
             count = import_events(path, lines(lambda done: progress("importing", done)))
-    out.print(f"Imported {count:,} events into {path}")
+    out.print(f"Imported {count:,} events into {escape(printable(str(path)))}")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The application: security middleware, the routes behind it, and one envelope for every error."""
 
 import logging
+from functools import partial
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -12,6 +13,7 @@ from turnlog.adapters.litestar.compressed import decompressing
 from turnlog.adapters.litestar.stream import ending_with_client
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.app.http.errors import crash, refusal_code, refuse, refuse_by_framework
+from turnlog.app.http.flow import Flow
 from turnlog.app.http.heads import Heads
 from turnlog.app.http.origins import ANY_SANDBOX, AllowList
 from turnlog.app.http.processing import ProcessingTime
@@ -68,7 +70,7 @@ def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits)
             HTTPException: refuse_by_framework,
             Exception: crash,
         },
-        middleware=[decompressing(max_body_bytes)],
+        middleware=[decompressing(max_body_bytes), partial(Flow, service=service)],
         after_exception=[note_refusal],
         request_max_body_size=max_body_bytes,
         # Not a dependency: for two of them Litestar starts tasks, and a request is read later.

@@ -24,7 +24,6 @@ from turnlog.app.audit.times import read_time
 from turnlog.app.http.bodies import single
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
-from turnlog.app.settings import drain_limit_s
 from turnlog.domain.audit.usage import read_keys
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.ids import response_id
@@ -113,7 +112,7 @@ async def export_log(request: HttpRequest, service: Service, caller: Caller) -> 
     export = Export(begin)
     ending.callback(export.close)
     await export.open()
-    return FrameStream(export.chunks(), drain_limit_s=drain_limit_s(), headers=_EXPORT_HEADERS)
+    return FrameStream(export.chunks(), headers=_EXPORT_HEADERS)
 
 
 def _query(request: HttpRequest, *known: str) -> dict[str, str]:

@@ -1,6 +1,9 @@
-"""Bodies of operators' requests and queries: strict, and refused by the field that is wrong."""
+"""Bodies of requests, and queries; those of operators are strict, and refused by the field that is wrong."""
 
+import asyncio
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -8,12 +11,39 @@ from litestar import MediaType, Request
 
 from turnlog.adapters.openai.limits import RequestLimits, check_form, check_json
 from turnlog.app.http.errors import UnsupportedMediaTypeError
+from turnlog.app.http.service import Service
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.owners import Caller
+from turnlog.domain.request import TurnRequest
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 # Where msgspec's sentences name the field: "… field `x`", "… - at `$.x`".
 _FIELD = re.compile(r"(?:field `|at `\$\.)([^`]+)`")
+
+
+_SMALL_BYTES = 64 * 1024
+"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
+
+
+async def read_turn(
+    decode: Callable[[bytes, Mapping[str, str], RequestLimits], TurnRequest],
+    request: Request[Any, Any, Any],
+    service: Service,
+    caller: Caller,
+) -> tuple[TurnRequest, int]:
+    """The turn that the body asks for, and the size of the body in bytes.
+
+    Raises:
+        InvalidRequestError: it is not declared as JSON (D-17), or `decode` refuses it.
+    """
+    if request.content_type[0] != MediaType.JSON:
+        raise UnsupportedMediaTypeError(request.content_type[0])
+    body = await request.body()
+    work = partial(decode, body, request.headers, request.app.state.limits)
+    if len(body) <= _SMALL_BYTES:
+        return work(), len(body)
+    return await asyncio.wrap_future(service.in_turn(caller.owner, work)), len(body)
 
 
 async def read_body(request: Request[Any, Any, Any], kind: type[Body]) -> Body:

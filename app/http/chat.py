@@ -16,8 +16,8 @@ from turnlog.adapters.openai.chat.request import decode_chat
 from turnlog.adapters.openai.chat.words import in_chat_words
 from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS
 from turnlog.adapters.openai.limits import check_metadata, check_numbers
-from turnlog.app.http.bodies import read_body, single
-from turnlog.app.http.responses import AnswerForm, run_turn, sent_command
+from turnlog.app.http.bodies import read_body, read_turn, single
+from turnlog.app.http.responses import AnswerForm, run_turn
 from turnlog.app.http.service import Service
 from turnlog.app.turns.live import FrameLog
 from turnlog.domain.audit.filters import AuditFilter
@@ -39,11 +39,11 @@ async def create_completion(request: HttpRequest, service: Service, caller: Call
     """Run a turn; answer with its completion or, with `stream`, with its chunks."""
     with in_chat_words():
         decode = partial(decode_chat, stores=service.chat_store)
-        command, size_bytes = await sent_command(request, decode)
+        command, size_bytes = await read_turn(decode, request, service, caller)
         form = AnswerForm(
             lambda response, _: completion_object(response),
-            chunk_frames,
             partial(chunk_bytes, with_usage=command.with_usage),
+            render=chunk_frames,
             fails_cancelled=True,
         )
         return await run_turn(command, request, service, caller, form, size_bytes=size_bytes)
@@ -61,7 +61,9 @@ async def chunk_bytes(log: FrameLog, heartbeat_s: float, *, with_usage: bool) ->
 @get("/v1/chat/completions")
 async def list_completions(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The stored completions, the oldest first unless `order` says otherwise."""
-    page, found = await service.retrieval.page(_wanted(request), caller.owner)
+    wanted = _wanted(request)
+    async with service.retrieval.places.one(caller.owner):
+        page, found = await service.retrieval.page(wanted, caller.owner)
     completions = [completion_object(each) for each in found]
     return {
         "object": "list",
@@ -120,7 +122,8 @@ async def _completion(response_id: str, service: Service, caller: Caller) -> Tur
     Raises:
         ResponseNotFoundError: the caller has none of that id.
     """
-    response, _ = await service.retrieval.response(response_id, caller.owner)
+    async with service.retrieval.places.one(caller.owner):
+        response, _ = await service.retrieval.response(response_id, caller.owner)
     if response.created.surface != "chat" or not isinstance(response.ended, TurnCommitted):
         raise ResponseNotFoundError(response_id)
     return response

@@ -1,19 +1,16 @@
 """The routes of what a response is made from: its input items, and how many tokens they would be."""
 
-import asyncio
 from functools import partial
 from typing import Any, cast, get_args
 
-from litestar import MediaType, Request, get, post
+from litestar import Request, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
 from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS, item_page
-from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.request import decode_count
 from turnlog.app.audit.reading import MOST_LINKS
-from turnlog.app.http.bodies import single
-from turnlog.app.http.errors import UnsupportedMediaTypeError
+from turnlog.app.http.bodies import read_turn, single
 from turnlog.app.http.service import Service
 from turnlog.domain.audit.filters import Order
 from turnlog.domain.errors import InvalidRequestError
@@ -34,16 +31,12 @@ async def list_input_items(response_id: str, request: HttpRequest, service: Serv
         raise InvalidRequestError(f"limit must be from 1 to {MOST_ITEMS}.", param="limit")
     asked = request.query_params
     include = {*asked.getall("include", []), *asked.getall("include[]", [])}
-    context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
     page = partial(
-        item_page,
-        context,
-        after=query.get("after"),
-        limit=int(limit),
-        order=cast(Order, order),
-        include=include,
+        item_page, after=query.get("after"), limit=int(limit), order=cast(Order, order), include=include
     )
-    return await asyncio.to_thread(page)
+    async with service.retrieval.places.one(caller.owner):
+        context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
+        return await service.retrieval.bulk.run(caller.owner, page, context)
 
 
 @get("/v1/responses/input_tokens")
@@ -55,11 +48,7 @@ async def input_tokens_is_posted() -> None:
 @post("/v1/responses/input_tokens", status_code=200)
 async def count_input_tokens(request: HttpRequest, service: Service, caller: Caller) -> Json:
     """How many tokens the engine would read for this request: the number its turn would report."""
-    if request.content_type[0] != MediaType.JSON:
-        raise UnsupportedMediaTypeError(request.content_type[0])
-    limits: RequestLimits = request.app.state.limits
-    body = await request.body()
-    command = decode_count(body, request.headers, limits)
+    command, size_bytes = await read_turn(decode_count, request, service, caller)
     with service.quotas.beginning(caller.owner):
-        count = await service.turns.count(command, caller.owner, size_bytes=len(body))
+        count = await service.turns.count(command, caller.owner, size_bytes=size_bytes)
     return {"object": "response.input_tokens", "input_tokens": count}

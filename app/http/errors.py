@@ -71,6 +71,7 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "shutting_down": 503,
     "model_changed": 400,
     "model_unavailable": 503,
+    "constraint_lost": 400,
 }
 
 

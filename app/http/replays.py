@@ -8,17 +8,16 @@ from litestar import Request, Response, post
 from litestar.datastructures import State
 
 from turnlog.adapters.litestar.stream import FrameStream, while_connected
-from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai.frames import Framer, pieces
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.replay import ReplayBody, verdict_object
 from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.bodies import read_body
-from turnlog.app.http.responses import answer, response_form, until_over
+from turnlog.app.http.responses import answer, response_form, streamed, until_over
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.replay.replays import paced
-from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.retrieval import Story
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.owners import Caller
@@ -39,8 +38,9 @@ async def replay_response(
     if body.stream:
         until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if body.kind == "retell" and body.stream:
-        stream = _frames(story, original_pace=body.pace == "original")
-        return FrameStream(stream, drain_limit_s=drain_limit_s())
+        if body.pace == "fast":
+            return streamed(await service.streams.tell(story), service)
+        return FrameStream(_frames(story))
     if body.kind == "retell":
         return Response(response_object(original, story.expires_at))
     if body.kind == "check":
@@ -75,8 +75,8 @@ def _settings(wanted: Mapping[str, Any], request: HttpRequest) -> Mapping[str, A
     return {name: setting(checked, name) for name in wanted}
 
 
-async def _frames(story: Story, *, original_pace: bool) -> AsyncGenerator[bytes, None]:
+async def _frames(story: Story) -> AsyncGenerator[bytes, None]:
     framer = Framer()
-    async for event in paced(story.events, original_pace=original_pace):
-        if frames := framer.receive(event, story.response):
-            yield b"".join(frames)
+    async for event in paced(story.events):
+        for piece in pieces(framer.receive(event, story.response)):
+            yield piece

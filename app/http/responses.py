@@ -1,37 +1,36 @@
 """The routes of responses: run a turn, read it, stream it again, list its events."""
 
-import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from litestar import MediaType, Request, Response, delete, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.datastructures import State
 from litestar.exceptions import MethodNotAllowedException
 
 from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
 from turnlog.adapters.openai.events import event_list
-from turnlog.adapters.openai.frames import frames, heartbeat, obfuscate
-from turnlog.adapters.openai.limits import RequestLimits
+from turnlog.adapters.openai.frames import heartbeat, obfuscate, pieces
 from turnlog.adapters.openai.request import decode_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.adapters.openai.tools import ignored_types
-from turnlog.app.http.bodies import single
-from turnlog.app.http.errors import UnsupportedMediaTypeError, failed_turn
+from turnlog.app.http.bodies import read_turn, single
+from turnlog.app.http.errors import failed_turn
 from turnlog.app.http.request_log import notes
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.operations.logs import turn_context
-from turnlog.app.settings import drain_limit_s
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.queued_turns import QueuedTurn
 from turnlog.app.turns.retrieval import Story
+from turnlog.app.turns.stored_streams import Render
 from turnlog.domain.errors import InvalidRequestError, NotEndedError
-from turnlog.domain.events import CacheClass, ResponseCreated, ResponseEvent, TurnCommitted, TurnFailed
+from turnlog.domain.events import CacheClass, ResponseCreated, TurnCommitted, TurnFailed
 from turnlog.domain.owners import Caller
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.response import Response as Turn
@@ -43,29 +42,23 @@ Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
-Render = Callable[[Sequence[ResponseEvent], Turn], list[bytes]]
-
-
 class AnswerForm(NamedTuple):
-    """How the turns of a surface are shown: as an object, as frames, and these as the bytes of a stream.
+    """How the turns of a surface are shown: as an object, and their frames as the bytes of a stream.
 
-    With `fails_cancelled` there is no object of a turn that was cancelled.
+    `render` makes the frames of a stored turn, None those of the Responses API. With `fails_cancelled` there
+    is no object of a turn that was cancelled.
     """
 
     object: Callable[[Turn, int | None], Json]
-    frames: Render
     stream: Callable[[FrameLog, float], AsyncGenerator[bytes, None]]
+    render: Render | None = None
     fails_cancelled: bool = False
-
-
-_SMALL_BODY_BYTES = 64 * 1024
-"""Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
 
 
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
-    command, size_bytes = await sent_command(request, decode_request)
+    command, size_bytes = await read_turn(decode_request, request, service, caller)
     if command.background:
         return await _in_background(command, request, service, caller, size_bytes=size_bytes)
     form = response_form(obfuscated=command.obfuscate)
@@ -74,20 +67,7 @@ async def create_response(request: HttpRequest, service: Service, caller: Caller
 
 def response_form(*, obfuscated: bool = False) -> AnswerForm:
     """The form of the Responses API."""
-    return AnswerForm(response_object, frames, partial(stream_bytes, obfuscated=obfuscated))
-
-
-async def sent_command(
-    request: HttpRequest, decode: Callable[[bytes, Mapping[str, str], RequestLimits], TurnRequest]
-) -> tuple[TurnRequest, int]:
-    """The command of the request's body, and the size of the body in bytes."""
-    if request.content_type[0] != MediaType.JSON:
-        raise UnsupportedMediaTypeError(request.content_type[0])
-    limits: RequestLimits = request.app.state.limits
-    body = await request.body()
-    if len(body) > _SMALL_BODY_BYTES:
-        return await asyncio.to_thread(decode, body, request.headers, limits), len(body)
-    return decode(body, request.headers, limits), len(body)
+    return AnswerForm(response_object, partial(stream_bytes, obfuscated=obfuscated))
 
 
 async def run_turn(
@@ -141,19 +121,20 @@ async def _in_background(
     if not command.stream:
         return Response(response_object(response, expires_at), headers=headers)
     log = await _frame_log(response.id, service, owner)
-    return _streamed(log, service, obfuscated=command.obfuscate, headers=headers)
+    return streamed(log, service, obfuscated=command.obfuscate, headers=headers)
 
 
-def _streamed(
+def streamed(
     log: FrameLog,
     service: Service,
     start: int = 0,
     *,
-    obfuscated: bool,
+    obfuscated: bool = False,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> FrameStream:
+    """The answer that streams these frames from number `start` on."""
     data = stream_bytes(log, service.heartbeat_s, start, obfuscated=obfuscated)
-    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=headers)
+    return FrameStream(data, headers=headers)
 
 
 def ignored_tools(created: ResponseCreated) -> dict[str, str]:
@@ -170,9 +151,16 @@ async def answer(
     if stream:
         data = form.stream(turn.frames, service.heartbeat_s)
         headers = _cache_headers(turn.cache_class, None) | ignored_tools(turn.response.created)
-        return FrameStream(data, drain_limit_s=drain_limit_s(), on_disconnect=turn.leave, headers=headers)
+        leave = partial(_leave, weakref.ref(turn))
+        return FrameStream(data, on_disconnect=leave, headers=headers)
     await until_over(turn, request)
     return _object(turn, request, form)
+
+
+def _leave(turn: "weakref.ref[LiveTurn]") -> None:
+    """Leave a turn, which is kept in memory for no client that reads slowly once it has ended."""
+    if running := turn():
+        running.leave()
 
 
 async def _answer_again(
@@ -186,14 +174,8 @@ async def _answer_again(
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
         return Response(form.object(response, response.created.expires_at), headers=headers)
-    data = form.stream(await _stored_frames(story, form.frames), service.heartbeat_s)
-    return FrameStream(data, drain_limit_s=drain_limit_s(), headers=_cache_headers(cache_class, None))
-
-
-async def _stored_frames(story: Story, render: Render) -> FrameLog:
-    log = FrameLog()
-    log.extend(await asyncio.to_thread(render, story.events, story.response), closed=True)
-    return log
+    data = form.stream(await service.streams.tell(story, form.render), service.heartbeat_s)
+    return FrameStream(data, headers=_cache_headers(cache_class, None))
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -230,15 +212,17 @@ def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | 
 async def stream_bytes(
     log: FrameLog, heartbeat_s: float, start: int = 0, *, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence."""
+    """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence.
+
+    They come in pieces, so that nothing large waits in memory for each reader.
+    """
     number = start - 1
-    async with aclosing(log.read(start, silence_s=heartbeat_s)) as chunks:
+    async with aclosing(log.follow(start, silence_s=heartbeat_s)) as chunks:
         async for chunk in chunks:
-            if not chunk:
-                yield heartbeat(log.first(3), number)
-                continue
             number += len(chunk)
-            yield b"".join(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in chunk)
+            sent = chunk or [heartbeat(log.first(3), number)]
+            for piece in pieces(obfuscate(frame, secrets.choice) if obfuscated else frame for frame in sent):
+                yield piece
 
 
 @get("/v1/responses")
@@ -262,11 +246,13 @@ async def read_response(
     """The response object or, with `stream=true`, its stream from the beginning or after a frame."""
     query = single(request, "stream", "starting_after", "include_obfuscation")
     if not _flag(query, "stream"):
-        return Response(response_object(*await service.retrieval.response(response_id, caller.owner)))
+        async with service.retrieval.places.one(caller.owner):
+            found = await service.retrieval.response(response_id, caller.owner)
+        return Response(response_object(*found))
     start = _starting_after(query) + 1
     until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     log = await _frame_log(response_id, service, caller.owner)
-    return _streamed(log, service, start, obfuscated=_flag(query, "include_obfuscation"))
+    return streamed(log, service, start, obfuscated=_flag(query, "include_obfuscation"))
 
 
 async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog:
@@ -277,7 +263,7 @@ async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog
         return turn.frames
     if queued := service.retrieval.queued(response_id, owner):
         return await service.background.follow(queued)
-    return await _stored_frames(await service.retrieval.story(response_id, owner), frames)
+    return await service.streams.of(response_id, owner)
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
@@ -313,4 +299,5 @@ async def delete_response(response_id: str, service: Service, caller: Caller) ->
 @get("/v1/responses/{response_id:str}/events")
 async def read_events(response_id: str, service: Service, caller: Caller) -> Json:
     """The stored events of a response, in order."""
-    return event_list(await service.retrieval.events(response_id, caller.owner))
+    async with service.retrieval.places.one(caller.owner):
+        return event_list(await service.retrieval.events(response_id, caller.owner))

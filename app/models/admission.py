@@ -6,10 +6,11 @@ A request for a model that is not loaded yet waits as a `ColdAdmission` (R-032, 
 from collections.abc import Awaitable, Callable
 
 from turnlog.app.models.backlog import Backlog
-from turnlog.app.models.lane import Lane, Reservation, YieldingAdmission
+from turnlog.app.models.lane import ALONE, Lane, Reservation, Sharing, YieldingAdmission
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.registry import Lease
-from turnlog.domain.errors import ColdQueueFullError, QueueFullError
+from turnlog.domain.errors import ColdQueueFullError, OverloadError, OwnersShareError
+from turnlog.domain.owners import LOCAL_OWNER
 
 
 class ColdAdmissions:
@@ -19,30 +20,53 @@ class ColdAdmissions:
 
     Args:
         spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
+        sharing: among several owners, one has at most as many as are left over.
     """
 
-    def __init__(self, max_waiting: int | None, spread: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        max_waiting: int | None,
+        spread: Callable[[], float] = lambda: 0.0,
+        sharing: Sharing = ALONE,
+    ) -> None:
         self._max_waiting = max_waiting
         self._spread = spread
+        self._sharing = sharing
         self._waiting: dict[str, list[ColdAdmission]] = {}
 
     def count(self, name: str) -> int:
         """How many requests for `name` wait for its model or have not released their admission."""
         return len(self._waiting.get(name, ()))
 
-    def admit(self, name: str) -> "ColdAdmission":
-        """Admit a request for `name`.
+    def admit(self, name: str, owner: str = LOCAL_OWNER) -> "ColdAdmission":
+        """Admit a request of `owner` for `name`.
 
         Raises:
             ColdQueueFullError: too many wait for this name; other names are not affected (R-045).
+            OwnersShareError: too many of them are the owner's.
         """
-        if self._max_waiting is not None and self.count(name) > self._max_waiting:
-            # The model's capacity is not known yet.
-            wait_s = retry_after_s(self.count(name), 1, FIRST_GUESS_S, self._spread())
-            raise ColdQueueFullError(self.count(name), self._max_waiting, wait_s)
-        admission = ColdAdmission(self, name)
+        self._refuse_if_full(name, owner)
+        admission = ColdAdmission(self, name, owner)
         self._waiting.setdefault(name, []).append(admission)
         return admission
+
+    def _refuse_if_full(self, name: str, owner: str) -> None:
+        if self._max_waiting is None:
+            return
+        count = self.count(name)
+        # The model's capacity is not known yet.
+        wait_s = retry_after_s(count, 1, FIRST_GUESS_S, self._spread())
+        if count > self._max_waiting:
+            self._sharing.full()
+            raise ColdQueueFullError(count, self._max_waiting, wait_s)
+        held = (
+            sum(each.owner == owner for each in self._waiting.get(name, ()))
+            if self._sharing.is_shared()
+            else 0
+        )
+        if held >= self._max_waiting + 1 - count:
+            self._sharing.full()
+            raise OwnersShareError("Queued turn", held, wait_s)
 
     def publish(self, name: str, lane: Lane) -> None:
         """The model of `name` is loaded: each waiting request gets a reservation or a final refusal."""
@@ -59,11 +83,12 @@ class ColdAdmissions:
 class ColdAdmission:
     """One request waiting for a model. It counts towards exactly one budget until it is released."""
 
-    def __init__(self, admissions: ColdAdmissions, name: str) -> None:
+    def __init__(self, admissions: ColdAdmissions, name: str, owner: str) -> None:
         self.name = name
+        self.owner = owner
         self._admissions: ColdAdmissions | None = admissions
         self._reservation: Reservation | None = None
-        self._refusal: QueueFullError | None = None
+        self._refusal: OverloadError | None = None
 
     def bind(self, lane: Lane) -> None:
         """Become a reservation of `lane`, giving up the unit of another lane first (R-044).
@@ -75,15 +100,15 @@ class ColdAdmission:
         if self._reservation:
             self._reservation.release()
         try:
-            self._reservation = lane.reservation()
-        except QueueFullError as refusal:
+            self._reservation = lane.reservation(self.owner)
+        except OverloadError as refusal:
             self._refusal = refusal
 
     def transfer(self, lane: Lane) -> Reservation:
         """Turn the admission into a reservation of `lane`; the admission is released.
 
         Raises:
-            QueueFullError: the lane had no room for it.
+            QueueFullError, OwnersShareError: the lane had no room for it.
         """
         assert self._admissions, "an admission is transferred before it is released"
         self.bind(lane)
@@ -115,6 +140,7 @@ class Admission:
         take: takes the lease, loading the model if necessary.
         released: called when everything was given back; the model may be idle now.
         backlog: counts the memory of all waiting requests.
+        owner: whose request it is.
     """
 
     def __init__(
@@ -123,7 +149,9 @@ class Admission:
         take: Callable[[], Awaitable[Lease]],
         released: Callable[[], None],
         backlog: Backlog,
+        owner: str = LOCAL_OWNER,
     ) -> None:
+        self._owner = owner
         self._begun = admission
         self._take = take
         self._released = released
@@ -147,7 +175,7 @@ class Admission:
         """Wait until the model is loaded, and hold it (R-042, R-047).
 
         Raises:
-            QueueFullError: the model is loaded, but its lane has no room for this request.
+            QueueFullError, OwnersShareError: the model is loaded, but its lane has no room for this request.
             EngineError, ModelUnavailableError: the model could not be loaded.
         """
         self._lease = await self._take()
@@ -161,7 +189,7 @@ class Admission:
         Raises:
             BacklogFullError: the waiting requests would hold more than they may.
         """
-        self._backlog.resize(self._waiting_bytes, size_bytes)
+        self._backlog.resize(self._waiting_bytes, size_bytes, self._owner)
         self._waiting_bytes = size_bytes
 
     def release(self) -> None:

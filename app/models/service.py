@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from turnlog.app.models.admission import Admission, Beginning, ColdAdmissions
 from turnlog.app.models.backlog import Backlog
 from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
-from turnlog.app.models.lane import Lane, YieldingAdmission
+from turnlog.app.models.lane import Lane, LaneCounts, Sharing, YieldingAdmission
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
 from turnlog.app.models.memory import Memory, MemoryReservation
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
@@ -24,6 +25,7 @@ from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
 from turnlog.app.models.supervision import Supervisor
 from turnlog.app.models.waiting import Releasable, acquired
+from turnlog.domain.budgets import Budget
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
     BindingChangedError,
@@ -31,6 +33,7 @@ from turnlog.domain.errors import (
     ModelUnavailableError,
     PromptCrashedEngineError,
 )
+from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
 log = logging.getLogger("turnlog")
@@ -76,6 +79,7 @@ class Models:
         max_waiting: how many requests may wait for one model; None for no limit (R-040).
         max_waiting_bytes: how much memory all waiting requests may hold; None for no limit (D-38).
         spread: jitter from -1 to 1, drawn for each refusal (`retry_after_s`).
+        is_shared: whether there are several owners; then each has a share of every model.
         default: the declared model that answers requests for a name that is not declared (R-059).
         wait_s: how long a load waits for memory.
     """
@@ -87,6 +91,7 @@ class Models:
         max_waiting: int | None,
         max_waiting_bytes: int | None = None,
         spread: Callable[[], float] = lambda: 0.0,
+        is_shared: Callable[[], bool] = lambda: False,
         default: str | None = None,
         memory: Memory,
         wait_s: float,
@@ -105,9 +110,17 @@ class Models:
         self._swaps: Counter[ModelSource] = Counter()
         self._max_waiting = max_waiting
         self._spread = spread
-        self._cold = ColdAdmissions(max_waiting, spread)
-        self._backlog = Backlog(max_waiting_bytes, self.retry_after_s)
-        self.registry = Registry(lambda engine: Lane(engine.info.concurrency, max_waiting, spread))
+        self._is_shared = is_shared
+        # Of the busiest model.
+        self._running = Budget("running_turns", 0, lambda: self._most_turns(lambda each: each.active))
+        most = inf if max_waiting is None else max_waiting
+        self._waiting = Budget(
+            "waiting_turns", most, lambda: self._most_turns(lambda each: each.queued + each.reservations)
+        )
+        self._cold = ColdAdmissions(max_waiting, spread, Sharing(is_shared, full=self._waiting.reach))
+        self._backlog = Backlog(max_waiting_bytes, self.retry_after_s, is_shared)
+        self.budgets = (self._running, self._waiting, self._backlog.budget)
+        self.registry = Registry(self._new_lane)
         self.memory = memory
         self.gate = Gate()
         self._loading = Loading(memory, self.gate, idle, clock, wait_s=wait_s)
@@ -132,23 +145,23 @@ class Models:
         self._require(name)
         return name
 
-    def admit(self, name: str, *, yields: bool = False) -> Admission:
-        """Admit a request before any other work is done for it; never waits (R-030, R-032, R-038).
+    def admit(self, name: str, owner: str = LOCAL_OWNER, *, yields: bool = False) -> Admission:
+        """Admit a request of `owner` before any other work is done for it; never waits (R-030, R-032, R-038).
 
         Args:
             yields: whether it lets all other requests go first; it is then never refused.
 
         Raises:
             ModelNotFoundError: no such model is declared; the error lists those that are.
-            QueueFullError: too many requests are already waiting for it.
+            QueueFullError, OwnersShareError: too many requests, or too many of the owner's, wait for it.
         """
         self._require(name)
         binding = self.registry.find(name)
-        admission: Beginning = YieldingAdmission()
+        admission: Beginning = YieldingAdmission(owner)
         if not yields:
-            admission = binding.lane.reservation() if binding else self._cold.admit(name)
+            admission = binding.lane.reservation(owner) if binding else self._cold.admit(name, owner)
         backlog = Backlog(None, self.retry_after_s) if yields else self._backlog
-        return Admission(admission, partial(self._lease, name), self.memory.look_again, backlog)
+        return Admission(admission, partial(self._lease, name), self.memory.look_again, backlog, owner)
 
     async def _lease(self, name: str) -> Lease:
         self._asking[name] += 1
@@ -389,6 +402,15 @@ class Models:
             self.memory.look_again()
 
     # ── internals ──
+
+    def _new_lane(self, engine: InferenceEngine) -> Lane:
+        capacity = engine.info.concurrency
+        self._running.limit = max(self._running.limit, capacity)
+        sharing = Sharing(self._is_shared, full=self._waiting.reach, crowded=self._running.reach)
+        return Lane(capacity, self._max_waiting, self._spread, sharing)
+
+    def _most_turns(self, count: Callable[[LaneCounts], int]) -> int:
+        return max((count(binding.lane.counts) for binding in self.resident()), default=0)
 
     def _held_bytes(self) -> int:
         return sum(binding.engine.vitals().memory_bytes for binding in self.resident())

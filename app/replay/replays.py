@@ -61,8 +61,8 @@ class Check(NamedTuple):
         return judge(self.original, self.turn.response, self.decode_tokens)
 
 
-async def paced(events: Sequence[ResponseEvent], *, original_pace: bool) -> AsyncIterator[ResponseEvent]:
-    """The events of a turn one by one, as far apart as they were, or at once (a re-tell).
+async def paced(events: Sequence[ResponseEvent]) -> AsyncIterator[ResponseEvent]:
+    """The events of a turn one by one, as far apart as they were.
 
     Deltas were stored together if they came within a tenth of a second, so the pace is that fine.
     """
@@ -70,7 +70,6 @@ async def paced(events: Sequence[ResponseEvent], *, original_pace: bool) -> Asyn
     assert isinstance(created, ResponseCreated)
     began_s = asyncio.get_running_loop().time()
     for event in events:
-        if original_pace:
-            due_s = began_s + (event.at_ms - created.at_ms) / 1000
-            await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
+        due_s = began_s + (event.at_ms - created.at_ms) / 1000
+        await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
         yield event

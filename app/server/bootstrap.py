@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
+from turnlog.adapters.engine_process.texts import RENDER_SECONDS
 from turnlog.adapters.eventstore.journal import SqliteEventJournal
 from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
 from turnlog.adapters.openai.chat.chunks import ChunkFramer
-from turnlog.adapters.openai.frames import Framer
+from turnlog.adapters.openai.frames import Framer, framed
+from turnlog.adapters.owner_queue import OwnerQueue
 from turnlog.adapters.system import SystemClock, SystemIds, spread
 from turnlog.app.access import Access
 from turnlog.app.audit.reading import Audit
@@ -37,6 +39,7 @@ from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.in_flight import MOST_BYTES
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.pending import PendingWrites
@@ -45,11 +48,16 @@ from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
+from turnlog.app.turns.stored_streams import StoredStreams
+from turnlog.domain.budgets import SharedBudget
 from turnlog.domain.events import ResponseCreated
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
 from turnlog.domain.ports import Framer as FramerPort
 
 log = logging.getLogger("turnlog")
+
+_PLAN_THREADS = 16
+"""Most of them wait for a text process."""
 
 
 def assemble(
@@ -73,10 +81,14 @@ def assemble(
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
     retrieval = Retrieval(reader, live, pending, clock)
-    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock)
-    metrics = _metrics(models, prefix_cache, pending, journal, clock)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
-    metrics.show(*reader.budgets)
+    models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
+    metrics = _metrics(models, prefix_cache, pending, journal, clock)
+    plans = _plans(resources)
+    audit = Audit(reader, retrieval, clock)
+    in_flight = SharedBudget("bytes_in_flight", MOST_BYTES, lambda: access.is_shared)
+    metrics.show(*reader.budgets, *models.budgets, plans.threads, plans.seconds, RENDER_SECONDS)
+    metrics.show(in_flight, retrieval.places.budget, audit.told_bytes)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
     turns = Turns(
@@ -92,10 +104,16 @@ def assemble(
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
+        in_turn=plans.submit,
         hooks=Hooks(metrics, idle),
         strict=settings.durability == "strict",
         idempotency_grace_s=settings.idempotency_grace_s,
     )
+
+    def interrupt() -> None:
+        reader.interrupt()
+        plans.interrupt()
+
     background = Background(turns, live, measured, reader, Framer)
     cancellation = Cancellation(live, background)
     return Service(
@@ -115,8 +133,10 @@ def assemble(
         ),
         metadata=MetadataChanges(journal, live, lambda: persistence.open_ids, clock),
         retrieval=retrieval,
+        streams=StoredStreams(retrieval, framed, in_flight),
+        in_flight=in_flight,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
-        audit=Audit(reader, retrieval, clock),
+        audit=audit,
         health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
         quotas=Quotas(
@@ -132,7 +152,8 @@ def assemble(
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
         copier=journal,
-        interrupt_reads=reader.interrupt,
+        in_turn=plans.submit,
+        interrupt=interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
 
@@ -159,8 +180,20 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
     return journal, reader
 
 
+def _plans(resources: ExitStack) -> OwnerQueue:
+    """Where bodies are decoded and turns planned, which can take long: owners take turns."""
+    plans = OwnerQueue("plan", _PLAN_THREADS)
+    resources.callback(plans.close)
+    resources.callback(plans.interrupt)
+    return plans
+
+
 def _model_floor(
-    settings: Settings, sources: Mapping[str, ModelSource], resources: ExitStack, clock: Clock
+    settings: Settings,
+    sources: Mapping[str, ModelSource],
+    resources: ExitStack,
+    clock: Clock,
+    access: Access,
 ) -> tuple[Models, PrefixCache, IdleSweeper]:
     """The models with their memory budget, the prefix cache within it, and the idle sweeper."""
     idle = IdleSweeper(
@@ -174,6 +207,7 @@ def _model_floor(
         max_waiting=most_waiting(settings),
         max_waiting_bytes=most_waiting_bytes(settings),
         spread=spread,
+        is_shared=lambda: access.is_shared,
         default=settings.default,
         memory=Memory(budget_bytes),
         wait_s=settings.memory_wait_s,

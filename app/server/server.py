@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -33,7 +34,10 @@ OTHER_FILES = 256
 """Files that a server has open beside its connections: models while they are read, and the store."""
 
 THREADS = 128
-"""Most of them wait for a text process: a model whose prompts take long must not take those of others."""
+"""For loading models, and for what takes a moment; turns are planned on threads of their own."""
+
+SWITCH_S = 0.001
+"""How long a thread that decodes or renders may keep the interpreter from the event loop."""
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that they close first and never meet a closing one."""
@@ -106,6 +110,7 @@ async def serve(
     Raises:
         StorageError: the store cannot be opened.
     """
+    sys.setswitchinterval(SWITCH_S)
     asyncio.get_running_loop().set_exception_handler(log_loop_failure)
     with ExitStack() as resources:
         service = assemble(settings, sources, resources)
@@ -183,7 +188,7 @@ class TurnlogServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._turns = service.turns
-        self._interrupt_reads = service.interrupt_reads
+        self._interrupt = service.interrupt
         self._ready = ready
         self._grace_s = grace_s
         self._hurried = asyncio.Event()
@@ -199,7 +204,7 @@ class TurnlogServer(uvicorn.Server):
         Meanwhile requests are still answered: new turns by 503, and readiness says why.
         """
         await self._drain()
-        self._interrupt_reads()
+        self._interrupt()
         await self._turns.shut_down(self._grace_s)
         await super().shutdown(sockets)
 

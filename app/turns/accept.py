@@ -5,10 +5,11 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,8 +38,16 @@ from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
 from turnlog.domain.retention import earliest_expiry, expires_at
 
+_Result = TypeVar("_Result")
+
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
+
+
+class InTurn(Protocol):
+    """Runs slow work on threads, in turn by whom it is for; cancelling the future gives it up."""
+
+    def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
 
 class Prepared(NamedTuple):
@@ -98,6 +107,7 @@ class Turns:
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
+        in_turn: InTurn,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
@@ -113,6 +123,7 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._prefix_cache = prefix_cache
+        self._in_turn = in_turn
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
@@ -135,7 +146,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model, yields=yields)
+        admission = self._models.admit(request.model, owner, yields=yields)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -158,7 +169,7 @@ class Turns:
         self._refuse_if_shutting_down()
         request = self._resolved(request)
         # Its model is let go again: what waits long must not keep others out of memory.
-        admission = self._models.admit(request.model, yields=True)
+        admission = self._models.admit(request.model, owner, yields=True)
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
@@ -178,7 +189,7 @@ class Turns:
             ResponsesError: it cannot run any more, because its chain or model is gone; nothing was recorded.
         """
         response, created = accepted.response, accepted.response.created
-        admission = self._models.admit(created.model, yields=True)
+        admission = self._models.admit(created.model, created.owner, yields=True)
         try:
             request = replace(as_request(created, Changes()), replay_of=created.replay_of)
             prepared = await self._prepare(request, created.owner, admission, response.asked_ms)
@@ -213,7 +224,7 @@ class Turns:
         asked_ms = self._clock.now_ms()
         self._refuse_if_shutting_down()
         request = self._resolved(request)
-        admission = self._models.admit(request.model)
+        admission = self._models.admit(request.model, owner)
         try:
             admission.weigh(size_bytes)
             prepared = await self._prepare(request, owner, admission, asked_ms, fits=False)
@@ -231,6 +242,14 @@ class Turns:
         """
         lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
+        async with AsyncExitStack() as held:
+            if request.previous_response_id:
+                await held.enter_async_context(self._retrieval.places.one(owner))
+            return await self._planned(request, owner, lease, asked_ms, fits=fits)
+
+    async def _planned(
+        self, request: TurnRequest, owner: str, lease: Lease, asked_ms: int, *, fits: bool
+    ) -> Prepared:
         chain = await self.chains.resolve(request.previous_response_id, owner)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
@@ -238,16 +257,18 @@ class Turns:
         items = await self._retrieval.items(referenced, owner) if referenced else {}
         scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
         window_tokens = self._models.window_tokens(lease.engine)
-        plan = await asyncio.to_thread(
+        work = partial(
             make_plan,
             lease.engine,
             request,
             chain,
             items,
             self._prefix_cache.answers(scope),
-            window_tokens=window_tokens if fits or request.truncation == "auto" else None,
+            window_tokens=window_tokens,
+            fits=fits or request.truncation == "auto",
             asked_ms=asked_ms,
         )
+        plan = await asyncio.wrap_future(self._in_turn((owner, lease.name), work))
         self._models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 

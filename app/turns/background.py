@@ -1,6 +1,6 @@
 """Background turns: stored when they are accepted, run when no other turn wants the slot (D-40).
 
-One turn per model is prepared and waits for a slot; the others are ids in a queue.
+One turn per model and owner is prepared and waits for a slot; the others are ids in a queue.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.accept import Accepted, Turns
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
-from turnlog.app.turns.queued_turns import QueuedTurn
+from turnlog.app.turns.queued_turns import Line, QueuedTurn
 from turnlog.domain.errors import (
     BindingChangedError,
     ModelUnavailableError,
@@ -50,7 +50,7 @@ class Background:
         self._journal = journal
         self._reader = reader
         self._new_framer = new_framer
-        self._lines: dict[str, asyncio.Task[None]] = {}
+        self._lines: dict[Line, asyncio.Task[None]] = {}
         self._stopped = False
         turns.on_shut_down = self.stop
 
@@ -126,18 +126,18 @@ class Background:
 
     def _enqueue(self, queued: QueuedTurn) -> None:
         self._live.queued.add(queued)
-        if queued.model not in self._lines and not self._stopped:
-            self._lines[queued.model] = asyncio.create_task(self._run_line(queued.model))
+        if queued.line not in self._lines and not self._stopped:
+            self._lines[queued.line] = asyncio.create_task(self._run_line(queued.line))
 
-    async def _run_line(self, model: str) -> None:
-        """Start the queued turns of a model, each once the one before it has its slot."""
-        while queued := self._live.queued.next(model):
+    async def _run_line(self, line: Line) -> None:
+        """Start the queued turns of a model and owner, each once the one before it has its slot."""
+        while queued := self._live.queued.next(line):
             queued.preparation = asyncio.create_task(self._begin(queued))
             await asyncio.wait((queued.preparation,))
             if queued.turn:
                 await queued.turn.left_queue.wait()
         # In the same step that found the queue empty: a turn that is queued later starts a new line.
-        del self._lines[model]
+        del self._lines[line]
 
     async def _withdraw(self, queued: QueuedTurn) -> None:
         """End a turn that has not begun."""

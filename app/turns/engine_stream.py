@@ -2,11 +2,21 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 
+from msgspec.structs import replace
+
 from turnlog.app.turns.silence import SilenceTimeout
-from turnlog.domain.ports import CacheHandle, Cancelled, End, EngineFinal, EngineOutput
+from turnlog.domain.ports import (
+    CacheHandle,
+    Cancelled,
+    End,
+    EngineFinal,
+    EngineOutput,
+    ReasoningChunk,
+    TextChunk,
+)
 
 _AT_ONCE = 64
 """Outputs handed over before other tasks of the loop run, such as the readers of the frames."""
@@ -14,6 +24,9 @@ _AT_ONCE = 64
 
 _AT_ONCE_S = 0.005
 """The same as a time limit: an output may hold a long text."""
+
+_CHUNK_CHARACTERS = 16 * 1024
+"""The most text of an output that is handed over at once: what looks like tags costs 0.1 µs a character."""
 
 
 class Arrivals:
@@ -80,7 +93,8 @@ class EngineStream:
 
     def deliver(self, output: EngineOutput) -> None:
         """Take an output. Any thread; does not block."""
-        self._arrivals.put(self, output)
+        for piece in _pieces(output):
+            self._arrivals.put(self, piece)
 
     async def until_over(self, limit_s: float) -> None:
         """Wait for the turn's last output to be taken.
@@ -116,6 +130,17 @@ class EngineStream:
     def _run_out(self) -> None:
         if not self._over.done():
             self._over.set_exception(TimeoutError())
+
+
+def _pieces(output: EngineOutput) -> Iterator[EngineOutput]:
+    """A long chunk as several; log probabilities go with the first of them."""
+    if not isinstance(output, TextChunk | ReasoningChunk) or len(output.text) <= _CHUNK_CHARACTERS:
+        yield output
+        return
+    text = output.text
+    yield replace(output, text=text[:_CHUNK_CHARACTERS])
+    for at in range(_CHUNK_CHARACTERS, len(text), _CHUNK_CHARACTERS):
+        yield type(output)(text[at : at + _CHUNK_CHARACTERS])
 
 
 def _discard(_: EngineOutput) -> None:

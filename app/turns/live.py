@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from turnlog.app.turns.silence import SilenceTimeout
 from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
-from turnlog.domain.ports import Framer
+from turnlog.domain.ports import Frame, Framer, parts
 from turnlog.domain.response import Response
 
 _CHUNK_FRAMES = 64
@@ -16,7 +17,7 @@ class FrameLog:
     """The frames of one stream in order; any number of readers follow it, each at its own pace."""
 
     def __init__(self) -> None:
-        self._frames: list[bytes] = []
+        self._frames: list[Frame] = []
         self._closed = False
         self._broken_off = False
         self._news = asyncio.Event()
@@ -24,11 +25,16 @@ class FrameLog:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def first(self, count: int) -> list[bytes]:
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the frames take; what they share counts once."""
+        return sum({id(part): len(part) for frame in self._frames for part in parts(frame)}.values())
+
+    def first(self, count: int) -> list[Frame]:
         """The first frames, at most `count`."""
         return self._frames[:count]
 
-    def extend(self, frames: Sequence[bytes], *, closed: bool) -> None:
+    def extend(self, frames: Sequence[Frame], *, closed: bool) -> None:
         """Add frames, the last ones if `closed`, and wake the readers."""
         if not frames:
             return
@@ -44,6 +50,14 @@ class FrameLog:
     async def read(
         self, start: int = 0, *, silence_s: float | None = None
     ) -> AsyncGenerator[list[bytes], None]:
+        """The same as `follow`, each frame in one piece: for readers that take them apart."""
+        async with aclosing(self.follow(start, silence_s=silence_s)) as chunks:
+            async for chunk in chunks:
+                yield [bytes(frame) for frame in chunk]
+
+    async def follow(
+        self, start: int = 0, *, silence_s: float | None = None
+    ) -> AsyncGenerator[list[Frame], None]:
         """The frames from number `start` on, in chunks as they arrive, until the stream is closed.
 
         Past the last frame it yields the terminal again, so that a resumed reader always sees the end.
@@ -167,7 +181,7 @@ class LiveTurn:
             return False
         return True
 
-    def _send(self, frames: list[bytes], *, closed: bool) -> None:
+    def _send(self, frames: Sequence[Frame], *, closed: bool) -> None:
         self.frames.extend(frames, closed=closed)
         if closed:
             self.ended.set()

@@ -5,7 +5,7 @@ Everything here can refuse the turn, and leaves no trace when it does (D-26).
 
 import logging
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -21,7 +21,12 @@ from turnlog.domain.conversation import (
     replay,
     token_log,
 )
-from turnlog.domain.errors import ContextLengthError, InvalidRequestError, SchemaTooComplexError
+from turnlog.domain.errors import (
+    ContextLengthError,
+    InvalidRequestError,
+    PromptTooLongError,
+    SchemaTooComplexError,
+)
 from turnlog.domain.events import Limit
 from turnlog.domain.inputs import check_images, own_messages, resolve
 from turnlog.domain.items import Item
@@ -31,12 +36,19 @@ from turnlog.domain.request import ENGINE_OUTPUT_TOKENS, TurnRequest
 from turnlog.domain.tokens import PromptRecord, TokenIds, record_prompt
 from turnlog.domain.toolcalls import canonical_history
 from turnlog.domain.tools import Toolbox
-from turnlog.domain.truncation import shorter_histories
+from turnlog.domain.truncation import ShorterHistories, shorter_histories
 
 log = logging.getLogger("turnlog")
 
 MOST_KEPT_TOKENS = 4_096
 """The most room reserved for an answer whose length the request does not limit."""
+
+
+MOST_COUNTED_TOKENS = 1_000_000
+"""The longest prompt that is counted without being asked for, unless the window is even larger."""
+
+MOST_HISTORIES = 512
+"""How many shortened histories are considered, of which nine are rendered at most."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -67,6 +79,7 @@ def make_plan(
     cached_answers: Answers,
     *,
     window_tokens: int | None,
+    fits: bool = True,
     asked_ms: int,
 ) -> Plan:
     """Make the plan of a turn. Renders the prompt, so it is too slow for the event loop.
@@ -74,6 +87,7 @@ def make_plan(
     Args:
         cached_answers: answers whose ids are known from cache entries; the log has those of the chain.
         window_tokens: how many tokens prompt and answer may have together; None if unknown.
+        fits: whether a prompt that leaves no room for an answer is refused; otherwise it is only counted.
         items: the stored items that the request refers to, by id.
 
     Raises:
@@ -94,7 +108,7 @@ def make_plan(
     messages = canonical_history(conversation(instructions, chain, own))
     logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(logged, cached_answers), messages)
-    window = _Window(window_tokens, request)
+    window = _Window(window_tokens, request, fits=fits)
     prompt, truncated = _fitting_prompt(engine, messages, recorded, toolbox, request, window=window)
     budget_tokens, limit = window.budget(prompt)
     return Plan(
@@ -149,20 +163,52 @@ def _fitting_prompt(
     """
     leading = sum(message.role == "system" for message in messages[:1])
 
-    def render(candidate: list[Message]) -> Prompt:
+    def render(candidate: list[Message]) -> Prompt | PromptTooLongError:
         left_out = len(messages) - len(candidate)
         kept = {index - left_out: ids for index, ids in recorded.items() if index - left_out >= leading}
-        return engine.render(candidate, tools=toolbox.offered, effort=request.effort, recorded=kept)
+        try:
+            return engine.render(
+                candidate,
+                tools=toolbox.offered,
+                effort=request.effort,
+                recorded=kept,
+                most_tokens=window.most_prompt_tokens,
+            )
+        except PromptTooLongError as too_long:
+            return too_long
 
-    prompt, left_out = render(messages), 0
-    if request.truncation == "auto" and not window.fits(prompt):
-        candidates = shorter_histories(messages)
-        index = bisect_left(candidates, 1, key=lambda each: int(window.fits(render(each))))
-        longest = candidates[min(index, len(candidates) - 1)]
-        prompt, left_out = render(longest), len(messages) - len(longest)
-    if not window.fits(prompt):
-        raise window.refusal(prompt, fixed=render([*messages[:leading], Message("user", "")]))
-    return prompt, left_out
+    found, left_out = render(messages), 0
+    if isinstance(found, PromptTooLongError) and request.truncation == "auto":
+        found, left_out = _longest_fitting(shorter_histories(messages), render, found)
+    if isinstance(found, PromptTooLongError):
+        raise window.refusal(found, fixed=render([*messages[:leading], Message("user", "")]))
+    return found, left_out
+
+
+def _longest_fitting(
+    histories: ShorterHistories,
+    render: Callable[[list[Message]], Prompt | PromptTooLongError],
+    whole: PromptTooLongError,
+) -> tuple[Prompt | PromptTooLongError, int]:
+    """The prompt of the longest history that fits, and how many messages it leaves out.
+
+    Of very many histories, every nth is tried. If none fits, why the shortest does not.
+
+    Args:
+        whole: why the whole conversation does not fit.
+    """
+    tried: dict[int, Prompt | PromptTooLongError] = {0: whole}
+
+    def fits(place: int) -> int:
+        tried[place] = render(histories[place])
+        return int(isinstance(tried[place], Prompt))
+
+    last = len(histories) - 1
+    step = len(histories) // MOST_HISTORIES + 1
+    places = [*range(step, last, step), *([last] if last else [])]
+    index = bisect_left(places, 1, key=fits)
+    place = places[index] if index < len(places) else last
+    return tried[place], len(histories[0]) - len(histories[place])
 
 
 class _Window:
@@ -175,8 +221,9 @@ class _Window:
         tokens: the window; None if unknown.
     """
 
-    def __init__(self, tokens: int | None, request: TurnRequest) -> None:
+    def __init__(self, tokens: int | None, request: TurnRequest, *, fits: bool) -> None:
         self._tokens = tokens
+        self._fits = fits
         self._asked_tokens = request.max_output_tokens
         self._room_tokens = 1
         if request.truncation == "auto" and tokens is not None:
@@ -185,9 +232,12 @@ class _Window:
             if request.max_output_tokens and "max_output_tokens" not in request.defaulted:
                 self._room_tokens = request.max_output_tokens
 
-    def fits(self, prompt: Prompt) -> bool:
-        """Whether the prompt leaves room for an answer."""
-        return self._tokens is None or len(prompt.ids) + self._room_tokens <= self._tokens
+    @property
+    def most_prompt_tokens(self) -> int | None:
+        """The longest prompt that leaves room for an answer, or that is counted."""
+        if self._tokens is None:
+            return None
+        return self._tokens - self._room_tokens if self._fits else max(self._tokens, MOST_COUNTED_TOKENS)
 
     def budget(self, prompt: Prompt) -> tuple[int, Limit]:
         """The turn's output budget in tokens, and what limits it."""
@@ -196,15 +246,18 @@ class _Window:
             return budget, "max_output_tokens"
         return self._tokens - len(prompt.ids), "context_window"
 
-    def refusal(self, prompt: Prompt, *, fixed: Prompt) -> ContextLengthError:
+    def refusal(
+        self, too_long: PromptTooLongError, *, fixed: Prompt | PromptTooLongError
+    ) -> ContextLengthError:
         """The error that states how much too long the prompt is.
 
         Args:
             fixed: the prompt without the conversation.
         """
         assert self._tokens is not None
+        fixed_tokens = fixed.tokens if isinstance(fixed, PromptTooLongError) else len(fixed.ids)
         return ContextLengthError(
-            len(prompt.ids), self._tokens, fixed_tokens=len(fixed.ids), room_tokens=self._room_tokens
+            too_long, self._tokens, fixed_tokens=fixed_tokens, room_tokens=self._room_tokens
         )
 
 

@@ -7,9 +7,18 @@ import asyncio
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.events import ResponseCreated
+from turnlog.domain.ports import Frame
+
+
+class Line(NamedTuple):
+    """Turns that wait for each other: those of one owner for one model."""
+
+    model: str
+    owner: str
 
 
 class QueuedTurn:
@@ -31,7 +40,12 @@ class QueuedTurn:
         self.preparation: asyncio.Task[None] | None = None
         self._followed: weakref.ref[FrameLog] | None = None
 
-    def follow(self, opening: Sequence[bytes]) -> FrameLog:
+    @property
+    def line(self) -> Line:
+        """Where it waits."""
+        return Line(self.model, self.owner)
+
+    def follow(self, opening: Sequence[Frame]) -> FrameLog:
         """The frames of the turn as they come; the same for all who follow it.
 
         Args:
@@ -58,11 +72,11 @@ class QueuedTurn:
 
 
 class QueuedTurns:
-    """The queued turns of this process, by response id. Those of a model take turns owner by owner."""
+    """The queued turns of this process, by response id, with a line for each model and owner."""
 
     def __init__(self) -> None:
         self._turns: dict[str, QueuedTurn] = {}
-        self._waiting: dict[str, dict[str, deque[QueuedTurn]]] = {}
+        self._lines: dict[Line, deque[QueuedTurn]] = {}
         self._counts: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[QueuedTurn]:
@@ -80,19 +94,14 @@ class QueuedTurns:
         if queued.response_id not in self._turns:
             self._turns[queued.response_id] = queued
             self._counts[queued.owner] += 1
-        by_owner = self._waiting.setdefault(queued.model, {})
-        by_owner.setdefault(queued.owner, deque()).append(queued)
+        self._lines.setdefault(queued.line, deque()).append(queued)
 
-    def next(self, model: str) -> QueuedTurn | None:
-        """Take the turn of the model that is next out of the line; it stays known until it is removed."""
-        by_owner = self._waiting.get(model, {})
-        if not by_owner:
+    def next(self, line: Line) -> QueuedTurn | None:
+        """Take the first turn out of a line; it stays known until it is removed."""
+        if not (waiting := self._lines.get(line)):
             return None
-        owner = next(iter(by_owner))
-        line = by_owner.pop(owner)
-        queued = line.popleft()
-        if line:
-            by_owner[owner] = line  # behind the other owners
+        queued = waiting[0]
+        self.withdraw(queued)
         return queued
 
     def remove(self, queued: QueuedTurn) -> None:
@@ -105,12 +114,11 @@ class QueuedTurns:
 
     def withdraw(self, queued: QueuedTurn) -> None:
         """Take a turn out of the line, wherever it stands; it stays known until it is removed."""
-        by_owner = self._waiting.get(queued.model, {})
-        line = by_owner.get(queued.owner, ())
-        if queued in line:
-            by_owner[queued.owner].remove(queued)
-            if not by_owner[queued.owner]:
-                del by_owner[queued.owner]
+        waiting = self._lines.get(queued.line, ())
+        if queued in waiting:
+            self._lines[queued.line].remove(queued)
+            if not self._lines[queued.line]:
+                del self._lines[queued.line]
 
     def of(self, response_id: str, owner: str | None) -> QueuedTurn | None:
         """The turn of that id, if it is the owner's; None is an operator, who sees everybody's (D-18)."""

@@ -5,12 +5,13 @@ chains, item references, replay and audit.
 """
 
 import asyncio
-from collections.abc import Sequence, Set
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence, Set
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from turnlog.app.settings import chain_write_wait_s
+from turnlog.app.turns.in_flight import MOST_READS, BulkWork, OwnerPlaces
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
@@ -30,6 +31,12 @@ from turnlog.domain.items import Item
 from turnlog.domain.owners import LOCAL_OWNER, Caller
 from turnlog.domain.ports import AuditReader, Clock, EventReader
 from turnlog.domain.response import Response, fold_stored
+
+_Folded = TypeVar("_Folded")
+_Arguments = ParamSpec("_Arguments")
+
+_FEW_EVENTS = 50
+"""So many are folded faster than a thread starts; more would stall all streams."""
 
 
 class Log(EventReader, AuditReader, Protocol):
@@ -58,7 +65,8 @@ class Retrieval:
     """Finds responses: an owner's by `owner`, everybody's for auditors and operators.
 
     For an owner, an expired response does not exist (R-111). Neither does another owner's, even if it is in
-    memory (D-18).
+    memory (D-18). Whoever reads a whole response or chain for an owner holds one of the owner's `places`
+    until it is let go.
     """
 
     def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
@@ -66,6 +74,8 @@ class Retrieval:
         self._live = live
         self._pending = pending
         self._clock = clock
+        self.bulk = BulkWork()
+        self.places = OwnerPlaces("owner_reads", MOST_READS)
 
     def live(self, response_id: str, owner: str = LOCAL_OWNER) -> LiveTurn | None:
         """The turn, if its last event is not stored yet."""
@@ -100,7 +110,7 @@ class Retrieval:
         awaited = self._pending.concerns(response_id, owner)
         stored, expires_at = await self._visible(response_id, owner)
         otherwise = StorageTimeoutError(response_id) if awaited else ResponseNotFoundError(response_id)
-        return _whole(stored, expires_at, otherwise)
+        return await self._off_loop(owner, len(stored), _whole, stored, expires_at, otherwise)
 
     async def events(self, response_id: str, owner: str = LOCAL_OWNER) -> list[Recorded]:
         """The stored events of a response, in order; those of a turn that has just ended may take a moment.
@@ -124,7 +134,7 @@ class Retrieval:
         groups = await asyncio.wrap_future(found)
         if not groups:
             return []
-        chain = [fold_stored(recorded.event for recorded in group) for group in groups]
+        chain = await self._off_loop(owner, sum(map(len, groups)), _folded, groups)
         return chain if chain[-1].ended else []
 
     async def context(self, response_id: str, owner: str, *, limit: int) -> list[Response]:
@@ -137,6 +147,10 @@ class Retrieval:
         """Whether the log has an expired or deleted response of the owner's with that id."""
         events, expires_at = await asyncio.wrap_future(self._log.dated(response_id, owner=owner))
         return bool(events) and expires_at <= self._now_s
+
+    async def is_there(self, response_id: str, owner: str) -> bool:
+        """Whether the log has the owner's response still, neither expired nor deleted; costs little."""
+        return await asyncio.wrap_future(self._log.expiry(response_id, owner=owner)) > self._now_s
 
     async def latest_under_key(self, key_digest: str, *, since_ms: int) -> str | None:
         """The newest stored response under an idempotency key that has not failed; None if there is none."""
@@ -191,7 +205,7 @@ class Retrieval:
         if row.expired or row.expires_at <= self._now_s:
             raise ContentExpiredError(response_id)
         otherwise = StorageTimeoutError(response_id) if awaited else NotEndedError(response_id)
-        story = _whole(events, row.expires_at, otherwise)
+        story = await self._off_loop(row.owner, len(events), _whole, events, row.expires_at, otherwise)
         if not await self.reads_content(caller, row):
             raise ForbiddenError("Operators may replay failed turns only.")
         return story
@@ -211,6 +225,19 @@ class Retrieval:
             found = await asyncio.wrap_future(self._log.row(earlier))
         return found is not None and found.reason is not None
 
+    async def _off_loop(
+        self,
+        owner: str,
+        events: int,
+        fold: Callable[_Arguments, _Folded],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Folded:
+        """What `fold` makes of so many events, on a thread if they are many."""
+        if events <= _FEW_EVENTS:
+            return fold(*args, **kwargs)
+        return await self.bulk.run(owner, fold, *args, **kwargs)
+
     @property
     def _now_s(self) -> int:
         return self._clock.now_ms() // 1000
@@ -228,3 +255,7 @@ def _whole(stored: Sequence[Recorded], expires_at: int, otherwise: ResponsesErro
     if response and response.ended:
         return Story(response, events, expires_at)
     raise otherwise
+
+
+def _folded(groups: Sequence[Sequence[Recorded]]) -> list[Response]:
+    return [fold_stored(recorded.event for recorded in group) for group in groups]

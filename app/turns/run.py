@@ -228,6 +228,8 @@ class TurnRun:
                 pass  # the store has refused the turn; the engine's remaining outputs are too late
             case End():
                 self._record(self._turn.response.finish(output, at_ms=self._clock.now_ms()))
+            case EngineFailed(message=message, stats=stats, constraint_lost=True):
+                self._fail("constraint_lost", message, stats)
             case EngineFailed(message=message, stats=stats):
                 # Without the engine's message, which may quote a prompt; the event has it.
                 log.error(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.domain.errors import StorageRefusedError
 from turnlog.domain.events import FailureReason, ResponseEvent
-from turnlog.domain.ports import Clock, Framer
+from turnlog.domain.ports import Clock, Frame, Framer
 from turnlog.domain.response import Response, fold
 
 
@@ -29,7 +29,7 @@ class StrictTurn(LiveTurn):
         clock: Clock,
         followed: FrameLog | None = None,
     ) -> None:
-        self._waiting: deque[tuple[ResponseEvent, list[bytes], bool]] = deque()
+        self._waiting: deque[tuple[ResponseEvent, Sequence[Frame], bool]] = deque()
         self._stored: list[ResponseEvent] = [response.created] if followed else []
         self._refused = False
         self._new_framer = new_framer

@@ -60,6 +60,10 @@ FAILURES: Mapping[FailureReason, tuple[str, str]] = {
         "There was not enough memory for the model or for the turn.",
         "Unload a model ('turnlog models unload NAME') or raise TURNLOG_MEMORY_BYTES, then run it again.",
     ),
+    "constraint_lost": (
+        "The schema of the answer or of its calls became too complex to follow as the answer grew.",
+        "Have the client use a simpler schema: fewer counted repetitions within each other in a pattern.",
+    ),
 }
 """What happened and what to do about it, for each reason."""
 

@@ -51,9 +51,14 @@ class Exchange(Struct, frozen=True):
     asked: str
     answered: str
 
+    @property
+    def size_bytes(self) -> int:
+        """How long they are, encoded."""
+        return len(self.asked.encode()) + len(self.answered.encode())
+
 
 class Line(RowView, frozen=True):
-    """A response in its conversation (`trees.Node`); `exchange` is None if not asked for or not shown."""
+    """A response in its conversation (`trees.Node`); `exchange` is None if it is not told."""
 
     kind: Kind
     depth: int

@@ -49,9 +49,7 @@ from turnlog.domain.ports.log import (
     MetadataWriter,
 )
 from turnlog.domain.ports.models import InstancePins, ModelSource
-from turnlog.domain.ports.wire import (
-    Framer,
-)
+from turnlog.domain.ports.wire import Frame, Framer, SharedFrame, parts
 
 __all__ = [
     "EFFORTS",
@@ -78,6 +76,7 @@ __all__ = [
     "EventReader",
     "Exhausted",
     "FinishReason",
+    "Frame",
     "Framer",
     "IdSource",
     "InferenceEngine",
@@ -91,8 +90,10 @@ __all__ = [
     "ModelSource",
     "Prompt",
     "ReasoningChunk",
+    "SharedFrame",
     "Submission",
     "TextChunk",
     "TurnStats",
     "Vitals",
+    "parts",
 ]

@@ -106,10 +106,14 @@ class End(TurnStats, frozen=True, kw_only=True):
 
 
 class EngineFailed(Struct, frozen=True):
-    """An exception in the engine ended the turn. `stats` are those up to then, if known."""
+    """An exception in the engine ended the turn. `stats` are those up to then, if known.
+
+    `constraint_lost` says that the request is to blame: its constraint could not be followed any further.
+    """
 
     message: str
     stats: TurnStats | None = None
+    constraint_lost: bool = False
 
 
 class EngineCrashed(Struct, frozen=True):
@@ -229,6 +233,7 @@ class InferenceEngine(Protocol):
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> Prompt:
         """The conversation as token ids, ready for the model to answer. Any thread; may take a while.
 

@@ -113,6 +113,9 @@ class EventReader(Protocol):
         No events and 0 if there is no such response.
         """
 
+    def expiry(self, response_id: str, *, owner: str | None = None) -> Future[int]:
+        """When a response expires, or did, as Unix time in seconds; 0 if there is no such response."""
+
     def chain(
         self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
     ) -> Future[list[list[Recorded]]]:

@@ -77,7 +77,7 @@ def test_a_tool_loop_ends_with_an_answer(client: OpenAI, ask: Ask, question: str
 def test_a_model_thinks_before_it_answers(client: OpenAI, ask: Ask) -> None:
     message = ask(client, messages=user("think")).choices[0].message
 
-    assert (message.reasoning_content, message.content) == ("let me see", "Thought through.")
+    assert (message.model_dump()["reasoning_content"], message.content) == ("let me see", "Thought through.")
 
 
 def test_an_answer_comes_in_pieces_and_its_usage_at_the_end(client: OpenAI) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnlog.domain import characters
 from turnlog.domain.characters import read_json
 from turnlog.domain.tools import custom_input
 
@@ -36,6 +37,13 @@ def test_what_is_read_is_what_a_whatwg_encoder_writes(text: str) -> None:
     expected = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     assert read_json(json.dumps([text])) == [expected]
+
+
+def test_a_long_text_is_made_whole_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2-05: no one step of it is long, as it takes Python's lock."""
+    monkeypatch.setattr(characters, "_PIECE_CHARACTERS", 1)
+
+    assert read_json(r'"\ufeff\ud83d🙂\ud83d\ude42\ude42天"') == "\ufeff�🙂🙂�天"
 
 
 def test_the_input_of_a_custom_tool_has_whole_characters() -> None:

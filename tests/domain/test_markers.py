@@ -75,13 +75,13 @@ def test_only_the_beginning_of_a_marker_is_held_back(case: Case) -> None:
     assert scanner.scan(text) == (visible, "", len(text))
 
 
-def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of the module are executed."""
+def lines_run(work: Callable[[], object], of: str | None = module.__file__) -> int:
+    """How many lines of a module are executed."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        count += event == "line" and frame.f_code.co_filename == module.__file__
+        count += event == "line" and frame.f_code.co_filename == of
         return trace
 
     before = sys.gettrace()

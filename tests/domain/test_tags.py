@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.domain.test_markers import lines_run
+from turnlog.domain import tags
 from turnlog.domain.tags import STRUCTURAL_TAGS, TagBuffer, overlap
 
 
@@ -65,3 +67,25 @@ def test_the_overlap_is_what_the_obvious_search_finds(streamed: str, final: str)
     obvious = max(k for k in range(len(final) + 1) if streamed.endswith(final[:k]))
 
     assert overlap(streamed, final) == obvious
+
+
+@pytest.mark.parametrize(
+    ("streamed", "final", "expected"),
+    [
+        ("ab" * 50_000, "ab" * 50_000 + "c", 100_000),
+        (" " + "ab" * 50_000, "ab" * 50_000, 100_000),
+        ("ab" * 50_000, "x" + "ab" * 50_000, 0),
+        ("x" + "ab" * 50_000, "ab" * 49_999 + "cb", 100),
+    ],
+)
+def test_a_long_text_is_searched_in_its_nearest_part_only(
+    streamed: str, final: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2-05: all of it only where one comparison is enough, as nearly always."""
+    monkeypatch.setattr(tags, "SEARCHED_CHARACTERS", 100)
+    found = []
+
+    lines = lines_run(lambda: found.append(overlap(streamed, final)), of=tags.__file__)
+
+    assert found == [expected]
+    assert lines < 2_000

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnlog.domain.tokens import pack, rebuild_prompt, record_prompt, unpack
+from turnlog.domain.tokens import common_prefix, pack, rebuild_prompt, record_prompt, unpack
 
 token_ids = st.lists(st.integers(0, 2**32 - 1), max_size=50).map(tuple)
 
@@ -51,3 +51,14 @@ def test_a_changed_suffix_is_refused() -> None:
 
     with pytest.raises(ValueError, match="differs from the recorded one"):
         rebuild_prompt(replace(record, suffix=pack((1, 2, 4))))
+
+
+@given(st.integers(0, 300), token_ids, token_ids)
+def test_the_common_prefix_is_what_the_obvious_search_finds(
+    shared: int, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    """T2-05: blocks are compared, however long they are."""
+    one, other = (7,) * shared + left, (7,) * shared + right
+    equal = [a == b for a, b in zip(one, other, strict=False)]
+
+    assert common_prefix(one, other) == [*equal, False].index(False)

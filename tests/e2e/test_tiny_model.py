@@ -1,6 +1,7 @@
 """What only a whole server shows: the rules that reach from the API through planning to a real model."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,35 @@ def echoed(response: Json) -> Json:
     return {name: response[name] for name in OWN if name in response}
 
 
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (
+            {"type": "object", "properties": {"a": {"$ref": "#/properties/b"}}, "required": ["a"]},
+            "requires itself",
+        ),
+        ({"type": "string", "pattern": "^(([a-z]{1,99}){1,99}){1,99}$"}, "cannot be followed"),
+        ({"const": -(2**63)}, "an integer below"),
+        ({"properties": 1}, "Unsupported schema|not supported"),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_is_refused_by_its_field(
+    http: httpx.Client, schema: Json, complaint: str
+) -> None:
+    """It ends neither in a 5xx nor the process that compiles it."""
+    form = {"type": "json_schema", "name": "form", "schema": {"type": "object", "properties": {"b": schema}}}
+    called = tool("look") | {"parameters": {"type": "object", "properties": {"b": schema}}}
+
+    for fields, param in (
+        ({"text": {"format": form}}, "text.format"),
+        ({"tools": [called], "tool_choice": "required"}, "tools"),
+    ):
+        answer = http.post("/v1/responses", json={"model": "tiny", "input": "Where?"} | fields)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_schema", param), error
+        assert re.search(complaint, error["message"])
+
+
 def test_the_defaults_of_the_model_hold_when_a_request_is_silent(http: httpx.Client) -> None:
     """R-103, R-177: they are told, they are in the log, and they are what the turn ran with."""
     silent = post(http, max_output_tokens=None)
@@ -181,3 +211,20 @@ def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> 
 
     assert ended.returncode == 2
     assert "--sampling names the unknown model 'tyni'. Declared models: tiny" in ended.stderr
+
+
+def test_a_prompt_that_cannot_fit_is_refused_from_its_length(http: httpx.Client) -> None:
+    """T2-05: 9 MB of digits would take minutes to encode."""
+    error = http.post("/v1/responses", json={"model": "tiny", "input": "7" * 9_000_000}).json()["error"]
+
+    assert error["code"] == "context_length_exceeded"
+    assert "the prompt has at least 9000" in error["message"]
+
+
+def test_a_history_that_is_cut_to_fit_is_not_encoded_before(http: httpx.Client) -> None:
+    """T2-05, T2-06."""
+    said = [{"role": "user", "content": "7" * 1_000_000}, {"role": "user", "content": "Where?"}]
+
+    cut = post(http, input=said, truncation="auto", max_output_tokens=5)
+
+    assert cut["usage"]["input_tokens"] < 100

@@ -111,6 +111,7 @@ class PuppetEngine:
         tools: Sequence[Tool] = (),
         effort: str | None = None,
         recorded: Mapping[int, TokenIds] | None = None,
+        most_tokens: int | None = None,
     ) -> Prompt:
         """One token a message."""
         return Prompt(tuple(range(len(messages))))

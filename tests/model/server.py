@@ -1,7 +1,8 @@
 """One server process on the model's disk: the real application code between a faulty store and a puppet."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 from tests.fakes.clock import VirtualClock, VirtualLoop
@@ -59,6 +60,16 @@ class CountedRetains:
         self.retired -= 1
 
 
+def at_once(_: Hashable, work: Callable[[], _Result], /) -> Future[_Result]:
+    """Works without a thread."""
+    future: Future[_Result] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
 class Unobserved:
     """A `TurnHooks` that nobody asks."""
 
@@ -100,6 +111,7 @@ class Server:
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
             prefix_cache=no_sessions(self.clock),
+            in_turn=at_once,
             hooks=Unobserved(),
             strict=False,
             idempotency_grace_s=0,

@@ -351,6 +351,10 @@ class Reader:
         stream = list(self._disk.streams.get(response_id, ()))
         return self._answer((stream, self._disk.expires_at(response_id) if stream else 0))
 
+    def expiry(self, response_id: str, *, owner: str | None = None) -> Future[int]:
+        """See `EventReader.expiry`."""
+        return self._answer(self._disk.expires_at(response_id) if response_id in self._disk.streams else 0)
+
     def chain(
         self, response_id: str, *, limit: int, now_s: int = 0, owner: str | None = None
     ) -> Future[list[list[Recorded]]]:

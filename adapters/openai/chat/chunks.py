@@ -13,7 +13,7 @@ from turnlog.adapters.openai.chat.completion import (
     usage_object,
 )
 from turnlog.adapters.openai.errors import error_envelope
-from turnlog.adapters.openai.frames import DONE, LINE_ENDS
+from turnlog.adapters.openai.frames import DONE, one_line
 from turnlog.adapters.openai.response import error_object
 from turnlog.domain.events import (
     GenerationStarted,
@@ -127,10 +127,7 @@ class ChunkFramer:
 
 
 def _encoded(fields: Json) -> bytes:
-    data = _encode(fields)
-    for line_end, escaped in LINE_ENDS:
-        data = data.replace(line_end, escaped)
-    return data
+    return one_line(_encode(fields))
 
 
 def chunk_frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:

@@ -82,6 +82,26 @@ def test_what_was_exported_is_the_same_log_elsewhere(filled: Path, tmp_path: Pat
             assert there.find(wanted).result() == here.find(wanted).result()
 
 
+def test_content_that_expired_between_two_passes_does_not_come_back(path: Path, tmp_path: Path) -> None:
+    """D-14: the first pass was made before, and has it."""
+    copy, response_id = tmp_path / "copy.db", "resp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    with opened(path) as store:
+        store.journal.append(turn(response_id)).result()
+        first = b"".join(store.reader.export())
+        while store.journal.expire(2**31).result():
+            pass
+        position = msgspec.json.decode(first.splitlines()[-1], type=EndLine).position
+        second = b"".join(store.reader.export(after=position))
+
+    import_events(copy, (first + second).splitlines(keepends=True))
+
+    assert b"hi" in first
+    assert execute(copy, EVERYTHING) == execute(path, EVERYTHING)
+    with closing(open_reader(copy)) as reader:
+        assert [row.expired for row in reader.find(AuditFilter()).result().rows] == [True]
+        assert reader.find(AuditFilter(q="hi")).result().rows == []
+
+
 def test_a_line_is_json_with_the_event_as_it_is_stored(filled: Path) -> None:
     header, first, *_, last = exported(filled)
 

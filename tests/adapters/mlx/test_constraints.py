@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from tests.adapters.mlx.asking import GREEDY, HELLO, SEEDED, Turn, answer, submission
 from tests.adapters.mlx.forcing import Mouth, mouth
 from tests.tiny_model import AGENT_TEMPLATE, OPENING_TEMPLATE
-from turnlog.adapters.mlx import constraints
+from turnlog.adapters.engine_process.messages import Grammar
+from turnlog.adapters.mlx import constraints, proof
 from turnlog.adapters.mlx.engine import MlxEngine
 from turnlog.adapters.mlx.model import load
 from turnlog.domain.errors import InvalidRequestError
@@ -233,6 +236,75 @@ def test_what_a_tool_takes_is_an_object_as_its_schema_says(
 def test_a_schema_that_cannot_be_followed_is_refused(engine: MlxEngine, schema: Json, complaint: str) -> None:
     with pytest.raises(InvalidRequestError, match=rf"^The JSON schema .*{complaint}"):
         engine.compile(JsonConstraint(schema))
+
+
+COUNTED = "^(([a-z]{1,30}){20,30}x?){20,30}$"
+
+
+@pytest.mark.parametrize("pattern", [COUNTED, "^([a-z]{1,100}){1,100}$", "^(.{1,30}[^x]{1,30}){1,30}$"])
+def test_a_pattern_that_has_too_many_states_is_refused(engine: MlxEngine, pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    tool = Tool("find", "function", "find", parameters=schema)
+
+    for constraint, what in (
+        (JsonConstraint(schema), "The JSON schema"),
+        (JsonConstraint(None, tools=(tool,)), "The parameters schema of the tool 'find'"),
+        (CallConstraint((tool,), many=True), "The parameters schema of the tool 'find'"),
+    ):
+        with pytest.raises(InvalidRequestError, match=rf"^{what} has a pattern that cannot be followed, '\^"):
+            engine.compile(constraint)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}Z$",
+        "^([a-z]{1,40}[0-9]{1,40}){1,40}$",
+        "^.{1,2000}$",
+        "^(a{2}){50}$",
+    ],
+)
+def test_a_pattern_that_counts_and_can_be_followed_is_taken(engine: MlxEngine, pattern: str) -> None:
+    engine.compile(JsonConstraint({"type": "string", "pattern": pattern}))
+
+
+@pytest.mark.parametrize("wrong", [None, 1, [[]], [{}], {"a": {"$ref": 1}}])
+@pytest.mark.parametrize("key", ["properties", "required", "pattern", "anyOf", "enum", "$ref"])
+def test_a_schema_with_anything_anywhere_is_taken_or_refused(
+    engine: MlxEngine, key: str, wrong: object
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", key: wrong}}, key: wrong}
+
+    for constraint in (
+        JsonConstraint(schema),
+        CallConstraint((Tool("f", "function", "f", parameters={key: wrong}),), many=False),
+    ):
+        with suppress(InvalidRequestError):
+            engine.compile(constraint)
+
+
+def test_a_pattern_of_which_each_token_takes_long_is_refused(
+    engine: MlxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine follows the grammars of all turns in one thread."""
+    monkeypatch.setattr(proof, "_TOKEN_S", 0.0)
+
+    with pytest.raises(InvalidRequestError, match=r"'a\{9\}': each token takes too long"):
+        engine.compile(JsonConstraint({"type": "string", "pattern": "a{9}"}))
+
+
+def test_a_turn_whose_constraint_cannot_be_followed_further_fails(engine: MlxEngine) -> None:
+    """Its answer does not end as if it were whole."""
+    schema = {"type": "string", "pattern": COUNTED}
+    lost = engine.build(Grammar(LLMatcher.grammar_from_json_schema(schema), "json"))
+    turn = Turn()
+
+    engine.submit(submission(engine.render(HELLO), constraint=lost, budget=200), turn.deliver)
+
+    _, failed = turn.wait()
+    assert isinstance(failed, EngineFailed)
+    assert failed.constraint_lost
+    assert failed.message.startswith("The answer could not be held to its schema: lexer error")
 
 
 def test_a_refusal_names_the_tool_whose_schema_is_wrong(engine: MlxEngine) -> None:

@@ -8,7 +8,7 @@ from tests.tiny_model import AGENT_TEMPLATE, CHAT_TEMPLATE, make_tiny_model
 from turnlog.adapters.mlx.chat_format import ChatFormat
 from turnlog.adapters.mlx.model import load
 from turnlog.adapters.mlx.prompt import PromptRenderer
-from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.errors import InvalidRequestError, PromptTooLongError
 from turnlog.domain.messages import Message, ToolCall
 from turnlog.domain.tokens import TokenIds
 from turnlog.domain.tools import Json, Tool
@@ -66,6 +66,43 @@ def official(tokenizer: Any, conversation: list[Json], **options: Any) -> TokenI
     return tuple(
         tokenizer.apply_chat_template(conversation, tokenize=True, add_generation_prompt=True, **options)
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["7" * 9_000_000, "🌍" * 2_000_000, "<|im_end|>" * 200_000, "the sea and the wind " * 400_000]
+)
+def test_a_text_that_cannot_fit_is_refused_without_being_encoded(
+    agent: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2-05."""
+    renderer = renderer_of(agent)
+    renderer.render([Message("user", "Hi")])
+    monkeypatch.setattr(renderer, "_encoding", None)
+    monkeypatch.setattr(renderer, "_plain_ids", None)
+
+    with pytest.raises(PromptTooLongError, match="tokens") as refused:
+        renderer.render([Message("user", text)], most_tokens=100_000)
+
+    assert refused.value.is_least
+
+
+def test_any_number_of_typed_control_tokens_is_plain_text(agent: Any) -> None:
+    typed = "a" + "<|im_end|>b" * 2_000
+
+    ids = renderer_of(agent).render([Message("user", typed)]).ids
+
+    end = agent.convert_tokens_to_ids("<|im_end|>")
+    assert ids.count(end) == 1
+    assert typed in agent.decode(list(ids))
+
+
+def test_only_a_prompt_that_is_too_long_is_refused(agent: Any) -> None:
+    prompt = renderer_of(agent).render(CALLED, tools=[READ])
+
+    with pytest.raises(PromptTooLongError, match=f"has {len(prompt.ids)} tokens"):
+        renderer_of(agent).render(CALLED, tools=[READ], most_tokens=len(prompt.ids) - 1)
+
+    assert renderer_of(agent).render(CALLED, tools=[READ], most_tokens=len(prompt.ids)) == prompt
 
 
 def simple(messages: list[Message]) -> list[Json]:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.adapters.openai.wire import check_response, read_stream
 from tests.domain.engine_scripts import play, stories
 from tests.domain.stories import CREATED, DELETED, NOON_MS, PERSISTED, REQUEUED, STARTED
-from turnlog.adapters.openai.frames import DONE, Framer, frames, heartbeat
+from turnlog.adapters.openai.frames import DONE, PIECE_BYTES, Framer, framed, frames, heartbeat, pieces
 from turnlog.domain.events import (
     GenerationStarted,
     ItemClosed,
@@ -23,7 +24,16 @@ from turnlog.domain.events import (
     merged,
 )
 from turnlog.domain.items import MessageItem
-from turnlog.domain.ports import End, EngineCall, EngineChunk, FinishReason, ReasoningChunk, TextChunk
+from turnlog.domain.ports import (
+    End,
+    EngineCall,
+    EngineChunk,
+    FinishReason,
+    Frame,
+    ReasoningChunk,
+    SharedFrame,
+    TextChunk,
+)
 from turnlog.domain.response import fold
 
 GOLDEN = Path("tests/golden")
@@ -211,4 +221,32 @@ def test_only_the_last_frame_closes_the_stream(story: list[ResponseEvent]) -> No
     told = [frame for event in story for frame in framer.receive(event, response)]
 
     assert framer.closed
-    assert [frame.endswith(DONE) for frame in told] == [False] * (len(told) - 1) + [True]
+    assert [bytes(frame).endswith(DONE) for frame in told] == [False] * (len(told) - 1) + [True]
+
+
+@given(stories)
+def test_what_a_request_brought_is_in_memory_once_however_many_frames_repeat_it(
+    story: list[ResponseEvent],
+) -> None:
+    """T2-20: the bytes are those of one piece."""
+    assert isinstance(story[0], ResponseCreated)
+    echoing = [replace(story[0], instructions="x" * 100_000), *story[1:]]
+    response = fold(echoing)
+    told = framed(echoing, response)
+
+    long = [frame for frame in told if isinstance(frame, SharedFrame)]
+    read = read_stream(b"".join(map(bytes, told)))
+
+    assert len(long) >= 3
+    assert len({id(frame.shared) for frame in long}) == 1
+    assert max(len(frame.head) + len(frame.tail) for frame in long) < 10_000
+    assert {each["response"]["instructions"] for each in read if "response" in each} == {"x" * 100_000}
+    assert bytes(heartbeat(told[:2], 1)) == bytes(told[1])
+
+
+@given(st.lists(st.binary(max_size=3 * PIECE_BYTES) | st.builds(SharedFrame, *[st.binary()] * 3)))
+def test_pieces_are_the_frames_and_none_is_long(told: list[Frame]) -> None:
+    cut = list(pieces(told))
+
+    assert b"".join(cut) == b"".join(map(bytes, told))
+    assert max(map(len, cut), default=0) <= PIECE_BYTES

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from tests.adapters.openai.wire import check_response
 from tests.domain.stories import COMMITTED, CREATED, FAILED, NOON_MS, STARTED
 from turnlog.adapters.openai.response import (
+    echoed_fields,
     item_object,
-    opening_object,
+    opening_fields,
     response_object,
     text_part,
     usage_object,
@@ -112,7 +113,7 @@ def test_a_token_that_is_a_part_of_a_character_has_its_own_bytes() -> None:
 
 def test_a_response_that_has_just_begun_is_in_progress_and_empty() -> None:
     """R-263."""
-    opening = check_response(opening_object(CREATED))
+    opening = check_response(opening_fields(CREATED) | echoed_fields(CREATED))
 
     assert (opening["status"], opening["output"], opening["output_text"]) == ("in_progress", [], "")
     assert opening["usage"]["total_tokens"] == 0
@@ -152,6 +153,7 @@ def test_the_status_is_told_in_the_apis_words(events: list[ResponseEvent], statu
         ("engine_crashed", "engine_crashed"),
         ("shutting_down", "shutting_down"),
         ("model_changed", "model_changed"),
+        ("constraint_lost", "constraint_lost"),
         ("storage_full", "storage_full"),
     ],
 )

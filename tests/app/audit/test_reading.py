@@ -178,3 +178,20 @@ def test_an_event_is_withheld_without_the_hash_of_what_was_there() -> None:
     event = withheld(replace(CREATED, metadata={SECRET: SECRET}))
 
     assert (event.expired_sha256, SECRET in str(event)) == (None, False)
+
+
+async def test_a_conversation_tells_its_first_texts_only_if_all_are_too_long(
+    store: Store, audit: Audit
+) -> None:
+    """T2-20: every response is listed."""
+    told = secret_turn("resp_a")
+    keep(store, told, secret_turn("resp_b", previous_response_id="resp_a"))
+    audit.told_bytes.limit = 1.5 * len(f"{SECRET}[calls {SECRET} {SECRET}]")
+
+    lines = (await audit.conversation("resp_b", AUDITOR)).lines
+
+    assert [(line.row.response_id, line.exchange is not None) for line in lines] == [
+        ("resp_a", True),
+        ("resp_b", False),
+    ]
+    assert audit.told_bytes.reached == 1

@@ -126,6 +126,40 @@ def texts(value: Any) -> list[str]:
     return [text for each in inside for text in texts(each)]
 
 
+@pytest.mark.parametrize("stream", ["utf-8", "ascii"])
+def test_a_log_goes_through_a_file_whatever_its_name_and_the_terminal(
+    plain: RunningServer, plain_id: str, stream: str, tmp_path: Path
+) -> None:
+    """T2-16: export, import, vacuum and reindex, and what they refuse."""
+    folder = os.fsencode(tmp_path) + "/é天\x1b[2J\u202e".encode() + b"\xff"
+    Path(os.fsdecode(folder)).mkdir()
+    file, log = os.fsdecode(folder + b"/log.jsonl"), os.fsdecode(folder + b"/other.db")
+
+    def said(status: int, *arguments: str, database: str = log) -> bytes:
+        done = subprocess.run(
+            [sys.executable, "-m", "turnlog.app", *arguments, "--db", database],
+            env=os.environ | {"PYTHONIOENCODING": stream, "COLUMNS": "400"},
+            capture_output=True,
+            timeout=6 * SOON_S,
+            check=False,
+        )
+        said = (done.stdout + done.stderr).decode()
+        assert (done.returncode, "Traceback" in said) == (status, False), said
+        assert not set(said) & set("\x1b\x9b\u202e\u2066")
+        return done.stdout
+
+    said(0, "export", "--out", file, database=str(plain.database))
+    said(2, "export", "--out", file, database=str(plain.database))
+    said(0, "import", file)
+    said(2, "import", file)
+    said(0, "vacuum")
+    said(0, "reindex")
+    exported = said(0, "log", plain_id, "--json")
+    said(2, "import", f"{file}.missing", database=f"{log}.new")
+
+    assert HOSTILE in texts([json.loads(line) for line in exported.splitlines()])
+
+
 @pytest.mark.parametrize("line", [*COMMANDS, "ls --help", "log nope“", "ls --status 天"])
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(
     plain: RunningServer, plain_id: str, line: str

@@ -93,6 +93,9 @@ def test_no_label_is_an_owner_an_id_or_content(tmp_path: Path, scripted: tuple[s
         *("invalid_request", "model_not_found", "method_not_allowed", "previous_response_not_found"),
         "route_not_found",
         *("connections", "unauthenticated_connections", "stranger_log_lines", "chain_bytes"),
+        *("running_turns", "waiting_turns", "waiting_bytes", "bytes_in_flight"),
+        *("owner_reads", "conversation_bytes"),
         *("client_read_threads", "client_read_seconds", "audit_read_threads", "audit_read_seconds"),
+        *("plan_threads", "plan_seconds", "render_seconds"),
         *("declared", "loading", "resident", "running", "warm", "weights"),
     }

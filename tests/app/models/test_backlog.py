@@ -40,7 +40,7 @@ def test_one_that_grows_smaller_is_never_refused() -> None:
     """D-38: it gives something back, however much the others hold."""
     backlog = Backlog(100, lambda: 1)
     backlog.resize(0, 500)
-    backlog.size_bytes += 10
+    backlog.budget.total += 10
 
     backlog.resize(500, 400)
 

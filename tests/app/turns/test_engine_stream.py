@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from turnlog.app.turns import engine_stream
 from turnlog.app.turns.engine_stream import Arrivals, EngineStream
-from turnlog.domain.ports import CacheHandle, Cancelled, EngineOutput, TextChunk
+from turnlog.domain.items import Logprob
+from turnlog.domain.ports import CacheHandle, Cancelled, EngineOutput, ReasoningChunk, TextChunk
 
 HANDLE: CacheHandle = object()
 END = Cancelled(HANDLE)
@@ -107,6 +109,33 @@ async def test_outputs_that_take_long_are_handed_over_one_by_one(monkeypatch: py
         await asyncio.sleep(0)
 
     assert told == [outputs[0], "another", outputs[1], "another"]
+
+
+@pytest.mark.parametrize("kind", [TextChunk, ReasoningChunk])
+async def test_a_long_text_is_handed_over_in_pieces(
+    kind: type[TextChunk | ReasoningChunk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2-05: text that almost has tags in it is read character by character."""
+    monkeypatch.setattr(engine_stream, "_CHUNK_CHARACTERS", 3)
+    listener = Listener(Arrivals())
+
+    on_a_thread((listener.stream, kind("<<<tool")), (listener.stream, Cancelled()))
+    await listener.stream.until_over(10)
+
+    assert listener.taken == [kind("<<<"), kind("too"), kind("l"), Cancelled()]
+
+
+async def test_the_first_piece_of_a_long_text_has_its_log_probabilities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """T2-05: they go out with the first text that follows them."""
+    monkeypatch.setattr(engine_stream, "_CHUNK_CHARACTERS", 3)
+    listener, logprobs = Listener(Arrivals()), (Logprob("abcd", -0.5),)
+
+    on_a_thread((listener.stream, TextChunk("abcd", logprobs)), (listener.stream, Cancelled()))
+    await listener.stream.until_over(10)
+
+    assert listener.taken == [TextChunk("abc", logprobs), TextChunk("d"), Cancelled()]
 
 
 async def test_a_stream_without_outputs_runs_out_of_time() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from tests.app.services import asked
 from turnlog.adapters.scripted.engine import ScriptedEngine
 from turnlog.adapters.scripted.script import Script
-from turnlog.app.turns.plan import Plan, make_plan
+from turnlog.app.turns import plan
+from turnlog.app.turns.plan import MOST_HISTORIES, Plan, make_plan
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import ContextLengthError
 from turnlog.domain.messages import Message, Role
+from turnlog.domain.ports import Prompt
 from turnlog.domain.request import TurnRequest
 
 TOOLS = tuple({"type": "function", "name": f"tool_{number}"} for number in range(20))
@@ -74,6 +76,50 @@ def test_a_history_that_fills_the_window_to_its_last_token_is_cut(engine: Script
     plan = planned(engine, request(*LONG[:11], max_output_tokens=1), window_tokens=100)
 
     assert (len(plan.prompt.ids), plan.truncated_messages, plan.output_budget_tokens) == (82, 2, 1)
+
+
+class Counted:
+    """A scripted engine that counts what it renders."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self._engine = engine
+        self.info = engine.info
+        self.rendered = 0
+
+    def render(self, *asked: Any, **options: Any) -> Prompt:
+        self.rendered += 1
+        return self._engine.render(*asked, **options)
+
+
+@pytest.mark.parametrize(("messages", "window_tokens"), [(2_001, 2_000), (20_001, 8_000)])
+def test_a_long_history_is_rendered_a_few_times_only(
+    engine: ScriptedEngine, messages: int, window_tokens: int
+) -> None:
+    """Of very many cuts not all are considered, so a little more than needed may be left out."""
+    counted = Counted(engine)
+
+    plan = planned(cast(ScriptedEngine, counted), request(*["word"] * messages), window_tokens)
+
+    most_tokens = window_tokens * 3 // 4
+    step_tokens = 4 * (messages // 2 // MOST_HISTORIES + 1)
+    assert counted.rendered <= 1 + 9
+    assert most_tokens - step_tokens < len(plan.prompt.ids) <= most_tokens
+
+
+def test_a_prompt_that_is_only_counted_may_be_longer_than_the_window(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not by any length: counting costs what encoding does."""
+    monkeypatch.setattr(plan, "MOST_COUNTED_TOKENS", 200)
+
+    def counted(words: int) -> int:
+        asked = whole(request("word " * words))
+        found = make_plan(engine, asked, [], {}, {}, window_tokens=100, fits=False, asked_ms=0)
+        return len(found.prompt.ids)
+
+    assert counted(150) == 152
+    with pytest.raises(ContextLengthError, match="window is 100"):
+        counted(200)
 
 
 def test_at_most_4096_tokens_are_kept_for_an_answer_of_any_length(engine: ScriptedEngine) -> None:

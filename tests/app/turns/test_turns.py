@@ -288,9 +288,16 @@ SPENT = TurnStats(
 )
 
 
-@pytest.mark.parametrize("final", [EngineFailed("it broke", SPENT), Cancelled(stats=SPENT)])
+@pytest.mark.parametrize(
+    ("final", "reason"),
+    [
+        (EngineFailed("it broke", SPENT), "error"),
+        (EngineFailed("too many states", SPENT, constraint_lost=True), "constraint_lost"),
+        (Cancelled(stats=SPENT), "cancelled"),
+    ],
+)
 async def test_what_a_failed_turn_has_spent_is_in_its_log(
-    tmp_path: Path, final: EngineFailed | Cancelled
+    tmp_path: Path, final: EngineFailed | Cancelled, reason: str
 ) -> None:
     """R-323: an audit sees the tokens that were read and written for nothing."""
     async with running(tmp_path) as service:
@@ -301,6 +308,7 @@ async def test_what_a_failed_turn_has_spent_is_in_its_log(
         failed = (await service.retrieval.events(turn.response.id))[-1].event
 
     assert isinstance(failed, TurnFailed)
+    assert failed.reason == reason
     assert failed.usage == Usage(input_tokens=7, output_tokens=2, cached_tokens=3)
     assert (failed.output_ids, failed.alone) == (pack((4, 5)), True)
     assert failed.timing.first_token_ms == 5.0

@@ -12,8 +12,8 @@ import pytest
 from tests.adapters.eventstore.stories import Store, turn
 from tests.waiting import taken, until
 from turnlog.adapters.eventstore import reader
-from turnlog.adapters.eventstore.read_queue import ReadQueue
 from turnlog.adapters.eventstore.store import open_reader
+from turnlog.adapters.owner_queue import OwnerQueue
 from turnlog.domain.errors import ChainTooLargeError, ReadTimeoutError, ShuttingDownError
 
 ENDLESS = """
@@ -47,13 +47,13 @@ class Gate:
 
 
 @pytest.fixture
-def queue() -> Iterator[ReadQueue]:
+def queue() -> Iterator[OwnerQueue]:
     """Two threads, as for clients."""
-    with closing(ReadQueue("read", 2)) as queue:
+    with closing(OwnerQueue("read", 2)) as queue:
         yield queue
 
 
-def test_an_owner_has_one_thread_and_the_others_take_turns(queue: ReadQueue) -> None:
+def test_an_owner_has_one_thread_and_the_others_take_turns(queue: OwnerQueue) -> None:
     gate = Gate()
     many = [queue.submit("ada", partial(gate.read, f"ada {n}")) for n in range(3)]
     first = taken(gate.started)
@@ -69,7 +69,7 @@ def test_an_owner_has_one_thread_and_the_others_take_turns(queue: ReadQueue) -> 
     assert [each.result() for each in (*many, *others)] == ["ada 0", "ada 1", "ada 2", "bob", "cleo"]
 
 
-def test_a_read_that_waits_and_is_cancelled_never_begins(queue: ReadQueue) -> None:
+def test_a_read_that_waits_and_is_cancelled_never_begins(queue: OwnerQueue) -> None:
     gate = Gate()
     running = queue.submit("ada", partial(gate.read, "first"))
     taken(gate.started)

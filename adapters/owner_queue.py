@@ -1,49 +1,44 @@
-"""Reads on threads of their own: in turns by owner, within a time, and only as long as somebody wants them.
+"""Slow work on threads of its own: in turns by owner, within a time, and only as long as somebody wants it.
 
-SQLite asks every few thousand steps whether to go on, so that a read ends in the midst of a statement: when
-its future is cancelled, at its deadline, and when the server stops.
+Work ends early when its future is cancelled, at its deadline, and when the server stops: long work asks
+between two steps whether to go on (`check_wanted`, `still_wanted`).
 """
 
-import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from turnlog.domain.budgets import Budget
 from turnlog.domain.errors import ReadTimeoutError, ResponsesError, ShuttingDownError
 
-_STEPS = 20_000
-"""Steps of SQLite's machine between two questions: some milliseconds; each needs Python's lock."""
-
 _Result = TypeVar("_Result")
-_running = threading.local()
+_here = threading.local()
 
 
-class _Read(NamedTuple):
+class _Job(NamedTuple):
     future: Future[Any]
     work: Callable[[], Any]
 
 
-class ReadQueue:
-    """Threads that serve the owners in turn, one read of each at a time in order of arrival.
+class OwnerQueue:
+    """Threads that serve the owners in turn, one job of each at a time in order of arrival.
 
-    An owner never has more than one thread, and waits behind at most one read of each other owner.
+    An owner never has more than one thread, and waits behind at most one job of each other owner.
 
     Args:
-        deadline_s: how long a read may take from its start; None for as long as it takes.
+        deadline_s: how long a job may take from its start; None for as long as it takes.
     """
 
     def __init__(self, name: str, threads: int, deadline_s: float | None = None) -> None:
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        # In the order of turns; an owner without a waiting read has no line.
-        self._lines: dict[Hashable, deque[_Read]] = {}
+        # In the order of turns; an owner without a waiting job has no line.
+        self._lines: dict[Hashable, deque[_Job]] = {}
         self._served: set[Hashable] = set()
-        self._running: set[_Reading] = set()
+        self._running: set[_Running] = set()
         self._closed = False
         self.seconds = Budget(f"{name}_seconds", deadline_s or float("inf"), self._longest_s)
         self.threads = Budget(f"{name}_threads", threads, lambda: len(self._running))
@@ -55,29 +50,29 @@ class ReadQueue:
             thread.start()
 
     def submit(self, owner: Hashable, work: Callable[[], _Result]) -> Future[_Result]:
-        """What `work` returns or raises. Cancelling it works at any time, and ends the read.
+        """What `work` returns or raises. Cancelling it works at any time, and ends the work.
 
         It fails with `ReadTimeoutError` at the deadline, and with `ShuttingDownError` when it is interrupted.
         """
         future: Future[_Result] = Future()
         with self._changed:
             if self._closed:
-                raise RuntimeError("the store was closed")
+                raise RuntimeError("the queue was closed")
             if len(self._running) == len(self._threads):
                 self.threads.reach()
-            self._lines.setdefault(owner, deque()).append(_Read(future, work))
+            self._lines.setdefault(owner, deque()).append(_Job(future, work))
             self._changed.notify()
         return future
 
     def interrupt(self) -> None:
-        """End the reads that wait and those that run, because the server stops; later ones are served."""
+        """End what waits and what runs, because the server stops; later jobs are served."""
         with self._changed:
-            waiting = [read for line in self._lines.values() for read in line]
+            waiting = [job for line in self._lines.values() for job in line]
             self._lines.clear()
-            for reading in self._running:
-                reading.is_interrupted = True
-        for read in waiting:
-            _settle(read.future, ShuttingDownError())
+            for running in self._running:
+                running.is_interrupted = True
+        for job in waiting:
+            _settle(job.future, ShuttingDownError())
 
     def close(self) -> None:
         """Serve what waits, then stop the threads."""
@@ -89,55 +84,55 @@ class ReadQueue:
 
     def _serve(self) -> None:
         while (taken := self._take()) is not None:
-            owner, read = taken
-            reading = _Reading(read.future, self._deadline_s)
+            owner, job = taken
+            running = _Running(job.future, self._deadline_s)
             with self._changed:
-                self._running.add(reading)
-            _running.reading = reading
+                self._running.add(running)
+            _here.running = running
             try:
-                outcome = reading.outcome(read.work)
+                outcome = running.outcome(job.work)
             finally:
-                _running.reading = None
+                _here.running = None
                 with self._changed:
-                    self._running.discard(reading)
+                    self._running.discard(running)
                     self._served.discard(owner)
                     self._changed.notify_all()
             if isinstance(outcome, ReadTimeoutError):
                 self.seconds.reach()
-            _settle(read.future, outcome)
-            # Neither a result nor a request is kept while the next read is waited for.
-            del taken, read, reading, outcome
+            _settle(job.future, outcome)
+            # Neither a result nor a request is kept while the next job is waited for.
+            del taken, job, running, outcome
 
-    def _take(self) -> tuple[Hashable, _Read] | None:
-        """The next read of the owner whose turn it is; None when the queue is closed and empty."""
+    def _take(self) -> tuple[Hashable, _Job] | None:
+        """The next job of the owner whose turn it is; None when the queue is closed and empty."""
         with self._changed:
             while True:
                 for owner in [each for each in self._lines if each not in self._served]:
-                    if read := self._next_of(owner):
+                    if job := self._next_of(owner):
                         self._served.add(owner)
-                        return owner, read
+                        return owner, job
                 if self._closed and not self._lines:
                     return None
                 self._changed.wait()
 
-    def _next_of(self, owner: Hashable) -> _Read | None:
-        """The owner's first read that somebody still wants; its line goes behind all others."""
+    def _next_of(self, owner: Hashable) -> _Job | None:
+        """The owner's first job that somebody still wants; its line goes behind all others."""
         line = self._lines.pop(owner)
         while line:
-            read = line.popleft()
-            if not read.future.cancelled():
+            job = line.popleft()
+            if not job.future.cancelled():
                 if line:
                     self._lines[owner] = line
-                return read
+                return job
         return None
 
     def _longest_s(self) -> float:
         now_s = time.monotonic()
-        return max((now_s - reading.began_s for reading in list(self._running)), default=0.0)
+        return max((now_s - running.began_s for running in list(self._running)), default=0.0)
 
 
-class _Reading:
-    """A read that runs."""
+class _Running:
+    """Work that has begun."""
 
     def __init__(self, future: Future[Any], deadline_s: float | None) -> None:
         self._future = future
@@ -179,30 +174,21 @@ def _settle(future: Future[Any], outcome: Any) -> None:
         future.set_exception(outcome)
 
 
-class ReadEndedError(ResponsesError):
-    """The read that runs on this thread has ended; its future says why."""
+class WorkEndedError(ResponsesError):
+    """The work on this thread has ended early; its future says why."""
+
+
+def still_wanted() -> Callable[[], bool]:
+    """Asks whether the work on this thread is to go on; always, if it is on a thread of no queue."""
+    running: _Running | None = getattr(_here, "running", None)
+    return (lambda: not running.has_ended()) if running else (lambda: True)
 
 
 def check_wanted() -> None:
-    """For reads to call between two steps.
+    """For work to call between two steps.
 
     Raises:
-        ReadEndedError: the one on this thread has ended.
+        WorkEndedError: what runs on this thread has ended early.
     """
-    reading: _Reading | None = getattr(_running, "reading", None)
-    if reading and reading.has_ended():
-        raise ReadEndedError("the read has ended")
-
-
-@contextmanager
-def interruptible(connection: sqlite3.Connection) -> Iterator[None]:
-    """Have SQLite give up a statement, as an error, when the read on this thread has ended."""
-    reading: _Reading | None = getattr(_running, "reading", None)
-    if reading is None:
-        yield
-        return
-    connection.set_progress_handler(reading.has_ended, _STEPS)
-    try:
-        yield
-    finally:
-        connection.set_progress_handler(None, 0)
+    if not still_wanted()():
+        raise WorkEndedError("the work has ended early")
