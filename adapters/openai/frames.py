@@ -219,12 +219,12 @@ class Framer:
         return _HEAD % (name.encode(), data) + b"\n\n"
 
     def _encoded(self, fields: Json) -> bytes:
-        data = _encode(fields)
-        return one_line(data) if self._escapes_line_ends else data
+        return one_line(fields) if self._escapes_line_ends else _encode(fields)
 
 
-def one_line(data: bytes) -> bytes:
-    """JSON without what some clients take for the end of a line."""
+def one_line(fields: Json) -> bytes:
+    """JSON in which no client finds the end of a line (T2-23)."""
+    data = _encode(fields)
     # ASCII, as most frames are, has none of them, and is known at a twentieth of the cost.
     if not data.isascii():
         for line_end, escaped in _LINE_ENDS:

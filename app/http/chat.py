@@ -15,6 +15,7 @@ from turnlog.adapters.openai.chat.forms import CompletionUpdate
 from turnlog.adapters.openai.chat.request import decode_chat
 from turnlog.adapters.openai.chat.words import in_chat_words
 from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS
+from turnlog.adapters.openai.frames import pieces
 from turnlog.adapters.openai.limits import check_metadata, check_numbers
 from turnlog.app.http.bodies import read_body, read_turn, single
 from turnlog.app.http.responses import AnswerForm, run_turn
@@ -50,12 +51,13 @@ async def create_completion(request: HttpRequest, service: Service, caller: Call
 
 
 async def chunk_bytes(log: FrameLog, heartbeat_s: float, *, with_usage: bool) -> AsyncGenerator[bytes, None]:
-    """A stream's bytes, with a heartbeat after each `heartbeat_s` of silence."""
+    """A stream's bytes in pieces, with a heartbeat after each `heartbeat_s` of silence."""
     async with aclosing(log.read(silence_s=heartbeat_s)) as chunks:
         async for chunk in chunks:
             if not with_usage and chunk:
                 chunk[-1] = without_usage(chunk[-1])
-            yield b"".join(chunk) or HEARTBEAT
+            for piece in pieces(chunk or [HEARTBEAT]):
+                yield piece
 
 
 @get("/v1/chat/completions")

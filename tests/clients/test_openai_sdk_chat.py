@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from tests.clients.openai_sdk import ADD, MODEL
 from tests.serving import RunningServer
+from tests.waiting import until
 
 TOOL: Final[ChatCompletionFunctionToolParam] = {
     "type": "function",
@@ -127,7 +128,11 @@ def test_stored_completions_are_read_listed_changed_and_deleted(client: OpenAI) 
     made = [whole(client, messages=user("hi"), metadata={"of": "python"}) for _ in range(3)]
     completions = client.chat.completions
 
-    listed = completions.list(metadata={"of": "python"}, limit=2)
+    def found() -> list[ChatCompletion]:
+        listed = list(completions.list(metadata={"of": "python"}, limit=2))
+        return listed if len(listed) == len(made) else []
+
+    listed = until(found)  # An answer does not wait for the store.
 
     assert [each.id for each in listed] == [each.id for each in made]
     assert completions.retrieve(made[0].id).choices == made[0].choices

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
-import msgspec
-
 from turnlog.adapters.openai.chat.completion import (
     call_object,
     finish_reason,
@@ -31,8 +29,6 @@ Json = dict[str, Any]
 
 HEARTBEAT = b": keep-alive\n\n"
 """A comment: a chunk without news would be taken for one with some."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class ChunkFramer:
@@ -83,7 +79,7 @@ class ChunkFramer:
 
     def _begin(self, created: ResponseCreated, fingerprint: str | None) -> None:
         """Encode once what all chunks begin with."""
-        self._head = b"data: " + _encoded(head("chat.completion.chunk", created, fingerprint))[:-1]
+        self._head = b"data: " + one_line(head("chat.completion.chunk", created, fingerprint))[:-1]
 
     def _delta(self, item: Item, delta: str, logprobs: Sequence[Logprob]) -> bytes:
         match item:
@@ -111,7 +107,7 @@ class ChunkFramer:
         return self._frame({"choices": [choice]})
 
     def _frame(self, fields: Json) -> bytes:
-        return b"%b,%b\n\n" % (self._head, _encoded(fields)[1:])
+        return b"%b,%b\n\n" % (self._head, one_line(fields)[1:])
 
     def _committed(self, committed: TurnCommitted, response: Response) -> list[bytes]:
         self.closed = True
@@ -123,11 +119,7 @@ class ChunkFramer:
         self.closed = True
         error = error_object(failed)
         envelope = error_envelope("server_error", error["message"], code=error["code"])
-        return [b"data: %b\n\n" % _encoded(envelope), DONE]
-
-
-def _encoded(fields: Json) -> bytes:
-    return one_line(_encode(fields))
+        return [b"data: %b\n\n" % one_line(envelope), DONE]
 
 
 def chunk_frames(events: Iterable[ResponseEvent], response: Response) -> list[bytes]:

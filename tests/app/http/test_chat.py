@@ -56,6 +56,16 @@ def rows(http: httpx.Client, query: str) -> list[Json]:
     return found
 
 
+def stored(http: httpx.Client, completion: Json) -> Json:
+    """The turn as the audit shows it, once its end is stored."""
+
+    def found() -> Json:
+        turn: Json = http.get(f"/v1/audit/responses/{completion['id']}").json()
+        return turn if turn.get("ended") else {}
+
+    return until(found)
+
+
 @pytest.mark.parametrize("text", ["hi", "think", "call two", "cut"])
 def test_a_turn_says_the_same_whole_streamed_and_on_the_other_surface(http: httpx.Client, text: str) -> None:
     whole = complete(http, user(text), tools=[ADD])
@@ -121,7 +131,7 @@ def test_what_is_not_served_is_told_with_what_is(http: httpx.Client, path: str) 
 
 def test_every_route_takes_a_completion_by_either_id(http: httpx.Client) -> None:
     completion = complete(http, user("hi"))
-    chat_id, response_id = completion["id"], f"resp_{digits(completion)}"
+    chat_id, response_id = completion["id"], stored(http, completion)["id"]
 
     paths = ["/v1/chat/completions/{}", "/v1/audit/chains/{}", "/v1/audit/responses?chain={}"]
     for path in ("/v1/responses/{}", "/v1/audit/responses/{}"):
@@ -153,7 +163,7 @@ def test_commands_take_a_completion_by_its_id(http: httpx.Client, server: Runnin
 
 def test_the_surface_is_a_filter_of_the_audit(http: httpx.Client) -> None:
     create(http, "hi", metadata={"of": "surfaces"})
-    complete(http, user("hi"), metadata={"of": "surfaces"})
+    stored(http, complete(http, user("hi"), metadata={"of": "surfaces"}))
 
     both = rows(http, "metadata.of=surfaces&order=asc")
     assert [row["surface"] for row in both] == ["responses", "chat"]
@@ -170,6 +180,7 @@ def test_a_chat_whose_history_shows_it_is_one_conversation(http: httpx.Client) -
     fork = complete(http, *history, user("or then?"))
     stranger = complete(http, user("another"), first["choices"][0]["message"], user("and then?"))
 
+    assert stored(http, stranger)["follows"] is None
     lines = http.get(f"/v1/audit/chains/{second['id']}").json()["data"]
 
     assert [(line["id"], line["kind"]) for line in lines] == [
@@ -178,7 +189,6 @@ def test_a_chat_whose_history_shows_it_is_one_conversation(http: httpx.Client) -
         (f"resp_{digits(second)}", "continuation"),
     ]
     assert lines[-1]["follows"] == f"resp_{digits(first)}"
-    assert http.get(f"/v1/audit/responses/{stranger['id']}").json()["follows"] is None
 
 
 def test_a_tool_loop_is_one_conversation(http: httpx.Client) -> None:
@@ -188,7 +198,7 @@ def test_a_tool_loop_is_one_conversation(http: httpx.Client) -> None:
     output = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "3"}
     second = complete(http, asked, message, output, tools=[ADD])
 
-    assert http.get(f"/v1/audit/responses/{second['id']}").json()["follows"] == f"resp_{digits(first)}"
+    assert stored(http, second)["follows"] == f"resp_{digits(first)}"
 
 
 # ── stored completions ────────────────────────────────────────────────────────────────────────────
