@@ -112,10 +112,7 @@ def test_a_chat_has_the_format_and_makes_the_calls_that_it_is_asked_for(http: ht
     }
     messages = [{"role": "user", "content": "Where?"}]
     asked = {"model": "tiny", "messages": messages, "max_tokens": 200, "seed": 7}
-    add = {
-        "type": "function",
-        "function": {"name": "add", "parameters": {"type": "object", "properties": {}}},
-    }
+    find = {"type": "function", "function": {"name": "find", "parameters": TOOLS[0]["parameters"]}}
     named = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
     wrong = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "nonsense"}}}
 
