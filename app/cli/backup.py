@@ -21,8 +21,8 @@ from turnlog.domain.errors import StorageError
 def back_up(file: Path, db: str | None) -> None:
     """Copy the log to a file, while it is served.
 
-    FILE must not exist yet. The copy is whole as at one moment, also while a server writes the log. Serve and read it like any log, by
-    --db FILE. API keys and models are not in it.
+    FILE must not exist yet. The copy is whole as at one moment, also while a server writes the log. Serve and
+    read it like any log, by --db FILE. API keys and models are not in it.
     """
     path = database(db)
     target = file.absolute()
