@@ -168,7 +168,7 @@ class Retrieval:
         Raises:
             InvalidRequestError: the owner has no response `wanted.after`.
         """
-        page = await asyncio.wrap_future(self._log.find(replace(wanted, owner=owner)))
+        page = await asyncio.wrap_future(self._log.find(replace(wanted, owner=owner), asked_by=owner))
         found = [await self._visible(row.response_id, owner) for row in page.rows]
         stories = ([recorded.event for recorded in stored] for stored, _ in found if stored)
         return page, [fold_stored(events) for events in stories]

@@ -152,8 +152,8 @@ class AuditReader(Protocol):
     an owner (D-18). Futures fail with `StorageError`.
     """
 
-    def find(self, wanted: AuditFilter) -> Future[AuditPage]:
-        """One page of the responses that meet every condition.
+    def find(self, wanted: AuditFilter, *, asked_by: str | None = None) -> Future[AuditPage]:
+        """One page of the responses that meet every condition; `asked_by` an owner, it is a read of theirs.
 
         The future fails with `InvalidRequestError` if `after` is not the id of a response one may see.
         """
