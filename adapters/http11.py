@@ -3,6 +3,7 @@
 Targets in absolute form, upgrades that are not served, answers to HTTP/1.0, unknown transfer codings.
 """
 
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +12,8 @@ from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 LONGEST_TARGET_BYTES = 32 * 1024
+LONGEST_WEBSOCKET_TARGET_BYTES = 4 * 1024
+_WEBSOCKET_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 
 _Send = Callable[[Any], Awaitable[None]]
 
@@ -51,6 +54,8 @@ class StandardProtocol(HttpToolsProtocol):
             return  # it comes again, as one that wants none
         self._check_transfer_coding()
         self._read_absolute_form()
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return
         is_old = self.parser.get_http_version() == "1.0"
         if is_old:
             self.expect_100_continue = False  # RFC 9110, 10.1.1
@@ -87,7 +92,21 @@ class StandardProtocol(HttpToolsProtocol):
     # ── upgrades (RFC 9110, 7.8): a server may pass over them, but must read the request's body ──
 
     def _ignores_upgrade(self) -> bool:
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        is_asked = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        return is_asked and not self._should_upgrade()
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request is the handshake of a WebSocket, which has no body (RFC 6455, 4.2.1)."""
+        values = dict(self.headers)
+        return (
+            super()._should_upgrade()
+            and (self.parser.get_method(), self.parser.get_http_version()) == (b"GET", "1.1")
+            and len(self.url) <= LONGEST_WEBSOCKET_TARGET_BYTES
+            and self.url.isascii()
+            and not values.keys() & {b"content-length", b"transfer-encoding"}
+            and values.get(b"sec-websocket-version") == b"13"
+            and _WEBSOCKET_KEY.fullmatch(values.get(b"sec-websocket-key", b"")) is not None
+        )
 
     def _unsupported_upgrade_warning(self) -> None:
         """Parse the request once more, as one that wants no upgrade: the parser has taken its body for none.

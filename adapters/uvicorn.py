@@ -6,8 +6,9 @@ socket open until its buffer is taken.
 """
 
 import logging
+import sys
 import uuid
-from asyncio import BaseTransport, TimerHandle
+from asyncio import BaseTransport, Protocol, TimerHandle
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,22 +19,18 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.http11 import StandardProtocol
 from turnlog.adapters.openai.errors import error_envelope
+from turnlog.adapters.slow_reader import ReaderWatch
 
-log = logging.getLogger("turnlog")
 stranger_log = logging.getLogger("turnlog.strangers")
 """For lines that anybody can cause: `app.operations.logs` bounds them."""
 
-_EXTENSION = "turnlog.connection"
+EXTENSION = "turnlog.connection"
 
 SURPLUS = 64
 """How many connections beyond the limit still get an answer that says so; any more are dropped."""
 
 MOST_PIPELINED = 16
 """Requests of one connection that may wait for the one before them."""
-
-LEAST_TAKEN_BYTES = 16 * 1024
-"""What a reader has to take of a full buffer within the drain limit, lest it count as stalled."""
-
 
 STRANGERS_SHARE = 4
 """One connection in so many may be a stranger's: of somebody who has not shown a key."""
@@ -59,7 +56,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     drain_limit_s: Callable[[], float] = lambda: 30.0
 
 
-class CuttableProtocol(StandardProtocol):
+class CuttableProtocol(ReaderWatch, StandardProtocol):
     """HTTP/1.1 as uvicorn speaks it, within limits; an ASGI extension drops the connection."""
 
     limits: ConnectionLimits
@@ -67,13 +64,10 @@ class CuttableProtocol(StandardProtocol):
     _is_known = False
     _deadline: TimerHandle | None = None
     _waits_for = ""
-    _drain: TimerHandle | None = None
-    _untaken_bytes = 0
-    _is_cut_off = False
     # Bytes since the last that meant something: of a head, of trailers, of a chunk's extension.
     _pending_bytes = 0
     _header_bytes = 0
-    _request_id = ""
+    request_id = ""
 
     # ── the connection ──
 
@@ -83,6 +77,7 @@ class CuttableProtocol(StandardProtocol):
         That there are too many is said only if none is idle: else the longest idle one makes room.
         """
         super().connection_made(transport)  # type: ignore[arg-type]
+        self.drain_limit_s = self.limits.drain_limit_s
         self.crowd.enter(self, self.loop.time())
         if self.crowd.surplus > SURPLUS:
             self.transport.abort()
@@ -94,12 +89,13 @@ class CuttableProtocol(StandardProtocol):
         """Forget the deadlines."""
         self.crowd.exit(self)
         self._stop_waiting()
-        self._stop_watching()
+        self.stop_watching()
         super().connection_lost(exc)
 
     def leave(self) -> None:
         """Close an idle connection, because another one needs its place."""
-        self.transport.close()
+        protocol: Any = self.transport.get_protocol()
+        protocol.shutdown()
 
     def admit(self) -> None:
         """Whoever sends the request that is served now has shown a key; the stranger's limits are off."""
@@ -117,9 +113,11 @@ class CuttableProtocol(StandardProtocol):
 
     def _note_idleness(self) -> None:
         """Whether this connection can make room for another one."""
-        if (
-            self.cycle is None or self.cycle.response_complete
-        ) and not self.transport.get_write_buffer_size():
+        is_done = self.cycle is None or self.cycle.response_complete
+        self._mark_idle(is_done and not self.transport.get_write_buffer_size())
+
+    def _mark_idle(self, is_idle: bool) -> None:  # noqa: FBT001  # the state itself
+        if is_idle:
             self.crowd.idles(self, self.loop.time())
         else:
             self.crowd.works(self)
@@ -138,6 +136,10 @@ class CuttableProtocol(StandardProtocol):
             super().data_received(piece)
             if self.transport.is_closing():
                 return
+            if (protocol := self.transport.get_protocol()) is not self:
+                if rest := data[start + len(piece) :]:
+                    cast(Protocol, protocol).data_received(rest)
+                return
             self._note_idleness()
             if self._pending_bytes > self.limits.head_bytes:
                 self.refusal = self._head_refusal()
@@ -147,13 +149,14 @@ class CuttableProtocol(StandardProtocol):
     def on_message_begin(self) -> None:
         """A request begins: let its application reach the connection."""
         super().on_message_begin()
-        self._request_id = _new_request_id()
+        self.request_id = _new_request_id()
         self.scope["extensions"] = {
-            _EXTENSION: {
+            EXTENSION: {
                 "abort": self.transport.abort,
                 "admit": self.admit,
-                "was_cut_off": lambda: self._is_cut_off,
-                "request_id": self._request_id,
+                "idle": self._mark_idle,
+                "was_cut_off": lambda: self.was_cut_off,
+                "request_id": self.request_id,
             }
         }
         self._header_bytes = 0
@@ -176,7 +179,7 @@ class CuttableProtocol(StandardProtocol):
 
     def on_request(self) -> None:
         """Give the answer its id, whoever makes it."""
-        self.cycle.default_headers = [*self.cycle.default_headers, _id_header(self._request_id)]
+        self.cycle.default_headers = [*self.cycle.default_headers, id_header(self.request_id)]
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -202,14 +205,14 @@ class CuttableProtocol(StandardProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         status, code, message = self.refusal
-        request_id = self._request_id or _new_request_id()
+        request_id = self.request_id or _new_request_id()
         stranger_log.info(
             "[http] not a request", extra={"request_id": request_id, "status": status, "code": code}
         )
         body = msgspec.json.encode(error_envelope("invalid_request_error", message, code=code))
         headers = [
             *self.server_state.default_headers,
-            _id_header(request_id),
+            id_header(request_id),
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
@@ -217,7 +220,31 @@ class CuttableProtocol(StandardProtocol):
         head = b"".join(b"%s: %s\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
-        self._watch_reader()
+        self.watch_reader()
+
+    # ── upgrades ──
+
+    def _should_upgrade(self) -> bool:
+        is_free = self.cycle is None or self.cycle.response_complete
+        return self.app is not _full and is_free and super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the WebSocket protocol, with what came behind the head.
+
+        uvicorn calls this while it handles the parser's exception, which says where the head has ended.
+        """
+        exception = sys.exc_info()[1]
+        assert exception, "called in an except block"
+        self._stop_waiting()
+        self.stop_watching()
+        self.crowd.works(self)
+        self.connections.discard(self)
+        make: Any = self.ws_protocol_class
+        socket = make(self, config=self.config, server_state=self.server_state, app_state=self.app_state)
+        self.transport.set_protocol(socket)
+        socket.connection_made(self.transport)
+        if rest := self._received[exception.args[0] :]:
+            socket.data_received(rest)
 
     # ── deadlines of the sender ──
 
@@ -254,12 +281,12 @@ class CuttableProtocol(StandardProtocol):
     def pause_writing(self) -> None:
         """The buffer is full: the reader has a while to take some of it."""
         super().pause_writing()
-        self._watch_reader()
+        self.watch_reader()
 
     def resume_writing(self) -> None:
         """The reader has taken what there was, or nearly."""
         super().resume_writing()
-        self._stop_watching()
+        self.stop_watching()
         self._note_idleness()
         self._watch_end()
 
@@ -272,29 +299,12 @@ class CuttableProtocol(StandardProtocol):
         self._watch_end()
 
     def _watch_end(self) -> None:
-        if self.cycle is not None and self.cycle.response_complete and not self._drain:
-            self._watch_reader()
+        if self.cycle is not None and self.cycle.response_complete and not self.is_watched:
+            self.watch_reader()
 
-    def _watch_reader(self) -> None:
-        self._stop_watching()
-        self._untaken_bytes = self.transport.get_write_buffer_size()
-        if self._untaken_bytes:
-            self._drain = self.loop.call_later(self.limits.drain_limit_s(), self._judge_reader)
-
-    def _stop_watching(self) -> None:
-        if self._drain:
-            self._drain.cancel()
-            self._drain = None
-
-    def _judge_reader(self) -> None:
-        self._drain = None
-        if self.transport.get_write_buffer_size() > max(0, self._untaken_bytes - LEAST_TAKEN_BYTES):
-            log.warning("[http] closing a connection whose client stopped reading")
-            self._is_cut_off = True
-            self.transport.abort()
-        else:
-            self._note_idleness()
-            self._watch_reader()
+    def on_taken(self) -> None:
+        """The reader has taken some of it, perhaps all."""
+        self._note_idleness()
 
 
 def within(limits: ConnectionLimits, crowd: Crowd) -> type[CuttableProtocol]:
@@ -325,29 +335,35 @@ def _new_request_id() -> str:
     return f"req_{uuid.uuid4().hex}"
 
 
-def _id_header(request_id: str) -> tuple[bytes, bytes]:
+def id_header(request_id: str) -> tuple[bytes, bytes]:
     return b"x-request-id", request_id.encode()
 
 
 def request_id(scope: Any) -> str | None:
     """The id that a request's answer has in its `x-request-id`; under another server, none."""
-    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    extension = (scope.get("extensions") or {}).get(EXTENSION)
     return extension and extension["request_id"]
 
 
 def admit(scope: Any) -> None:
     """Note that the connection of a request is no stranger's any more; under another server, nothing."""
-    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
         extension["admit"]()
 
 
 def cut_off(scope: Any) -> None:
     """Drop the connection of a request; under another server, nothing."""
-    if extension := (scope.get("extensions") or {}).get(_EXTENSION):
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
         extension["abort"]()
+
+
+def mark_idle(scope: Any, is_idle: bool) -> None:  # noqa: FBT001  # the state itself
+    """Whether a WebSocket's connection can make room for another one; under another server, nothing."""
+    if extension := (scope.get("extensions") or {}).get(EXTENSION):
+        extension["idle"](is_idle)
 
 
 def was_cut_off(scope: Any) -> bool:
     """Whether a request's connection was dropped because its client stopped reading; it has not hung up."""
-    extension = (scope.get("extensions") or {}).get(_EXTENSION)
+    extension = (scope.get("extensions") or {}).get(EXTENSION)
     return extension is not None and extension["was_cut_off"]()

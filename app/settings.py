@@ -91,6 +91,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_connections: Annotated[int, Meta(ge=1)] = 1_024
     max_streams_per_owner: Annotated[int, Meta(ge=1)] = 512
     max_queued_turns_per_owner: Annotated[int, Meta(ge=1)] = 256
+    max_websockets_per_owner: Annotated[int, Meta(ge=1)] = 64
+    websocket_idle_s: Annotated[float, Meta(gt=0)] = 1_800.0
+    websocket_lifetime_s: Annotated[float, Meta(gt=0)] = 3_600.0
     idle_clear_cache_ms: Annotated[int, Meta(ge=0)] | None = None
     chain_write_wait_timeout_ms: Positive | None = None
     post_commit_persist_timeout_ms: Positive | None = None

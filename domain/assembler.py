@@ -103,6 +103,14 @@ class Assembler:
             yield from self._emit_call(item, at_ms)
         yield TurnCommitted(at_ms=at_ms, status=status, **cost)
 
+    def stop(self, cost: dict[str, Any], at_ms: int) -> Events:
+        """The events for a turn that is stopped to be steered: open items close with what was said."""
+        yield from self._emit_text(self._tags.flush(), at_ms)
+        yield from self._think(self._think_end.flush(), at_ms)
+        for entry in sorted(self._output.open_entries, key=lambda entry: not entry.is_message):
+            yield ItemClosed(at_ms=at_ms, output_index=entry.output_index, item=entry.cut_short())
+        yield TurnCommitted(at_ms=at_ms, status="incomplete", reason="steered", **cost)
+
     def _answer(self, text: str, logprobs: Sequence[Logprob], at_ms: int) -> Events:
         self._logprobs += logprobs
         # The first text ends the reasoning, even if the text itself is still buffered (R-269).

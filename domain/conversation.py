@@ -57,7 +57,9 @@ def recorded_answers(chain: Chain, tokenizer_fingerprint: str) -> Answers:
     for response in chain:
         ended, started = response.ended, response.started
         known = started is not None and started.tokenizer_fingerprint == tokenizer_fingerprint
-        packed = ended.output_ids if known and isinstance(ended, TurnCommitted) else None
+        # Of a turn that was stopped to be steered they may end anywhere, even in the midst of a thought.
+        is_whole = isinstance(ended, TurnCommitted) and ended.reason is None
+        packed = ended.output_ids if known and ended and is_whole else None
         messages += [(message, ()) for message in response.created.input]
         messages += _answer(response, unpack(packed or b""))
     return _with({}, messages)

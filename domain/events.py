@@ -36,6 +36,9 @@ FailureReason = Literal[
 Surface = Literal["responses", "chat"]
 """The API by which a turn was asked for."""
 
+SteerFailure = Literal["response_not_active", "successor_creation_failed", "server_restart"]
+"""Why accepted steering input was not committed; the first two are codes of the API."""
+
 Limit = Literal["max_output_tokens", "context_window"]
 """What bounds the length of an answer."""
 
@@ -98,7 +101,9 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     loaded model and which process (R-142); `retry_keys` are the names and values by which clients mark their
     retries; `body_sha256` is the digest of the request's body, in hex, if an idempotency key is among them;
     `replay_of` is the response this one runs again. A `background` turn is untied from the request that made
-    it and lets all others go first (D-40). `surface` is the API that it came by.
+    it and lets all others go first (D-40). Without `generate` only the prompt is read. `steers` are the
+    steering submissions to the response that it continues, whose input is the beginning of its own. `surface`
+    is the API that it came by.
     """
 
     response_id: str
@@ -132,6 +137,8 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     defaulted: tuple[str, ...] = ()
     wire_version: int = 1
     background: bool = False
+    generate: bool = True
+    steers: tuple[str, ...] = ()
     surface: Surface = "responses"
 
     @property
@@ -194,14 +201,37 @@ class ReasoningDropped(Event, frozen=True, kw_only=True, tag="response.reasoning
 class TurnCommitted(Event, frozen=True, kw_only=True, tag="response.committed.v1"):
     """The engine ended well: the answer stands. `output_ids` are packed (domain.tokens), if it has any.
 
-    `alone` says whether the turn had the engine's batch to itself from beginning to end.
+    `alone` says whether the turn had the engine's batch to itself from beginning to end; `reason` why it is
+    incomplete, if that is not its length.
     """
 
     status: Outcome
+    reason: Literal["steered"] | None = None
     usage: Usage
     timing: Timing = Timing()
     output_ids: bytes | None = None
     alone: bool | None = None
+
+
+class SteerAccepted(Event, frozen=True, kw_only=True, tag="response.steer_accepted.v1"):
+    """While the turn was running its client sent input for the one after it. Outside the lifecycle (D-40)."""
+
+    steer_id: str
+    input: tuple[Message, ...]
+
+
+class SteersCommitted(Event, frozen=True, kw_only=True, tag="response.steers_committed.v1"):
+    """What was accepted is part of the input of `successor`, whose first event is stored with this one."""
+
+    steer_ids: tuple[str, ...]
+    successor: str
+
+
+class SteersFailed(Event, frozen=True, kw_only=True, tag="response.steers_failed.v1"):
+    """What was accepted became part of no turn; its client was told, unless it was gone."""
+
+    steer_ids: tuple[str, ...]
+    code: SteerFailure
 
 
 class TurnFailed(Event, frozen=True, kw_only=True, tag="response.failed.v1"):
@@ -263,6 +293,9 @@ ResponseEvent = (
     | ReasoningDropped
     | TurnCommitted
     | TurnFailed
+    | SteerAccepted
+    | SteersCommitted
+    | SteersFailed
     | TurnPersisted
     | PersistHardTimedOut
     | ResponseDeleted

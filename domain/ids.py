@@ -16,6 +16,7 @@ class IdKind(StrEnum):
     FUNCTION_CALL = "fc_"
     CUSTOM_CALL = "ctc_"
     CALL = "call_"
+    STEER = "steer_"
 
 
 CHAT_PREFIX: Final = "chatcmpl-"

@@ -77,7 +77,7 @@ def own_messages(
     Args:
         history: the messages of the chain that the request continues.
         item_ids: the ids of the chain's output items.
-        continues: whether there is such a chain.
+        continues: whether there is such a chain, and an answer in it.
         is_new: whether nothing of it is sent again, as in a turn that is run from the log.
 
     Raises:

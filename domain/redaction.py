@@ -16,6 +16,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -35,8 +38,10 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
     match event:
         case TurnPersisted() | PersistHardTimedOut() | ContentExpired():
             return event
-        case TurnRequeued() | ResponseDeleted():
+        case TurnRequeued() | ResponseDeleted() | SteersCommitted() | SteersFailed():
             return event
+        case SteerAccepted():
+            gone = {"input": ()}
         case ResponseCreated():
             return _blank_request(event, sha256)
         case GenerationStarted(prompt=prompt):
@@ -85,6 +90,8 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         retention_s=requested_retention_s(event),
         wire_version=event.wire_version,
         background=event.background,
+        generate=event.generate,
+        steers=event.steers,
         surface=event.surface,
     )
 

@@ -30,8 +30,9 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     repeats nothing of the chain that it continues (D-39). `body_sha256` is the digest of the body, whatever
     the order of its keys, if an idempotency key came with it. With `new_seed` one is drawn in place of the
     seed in `sampling`. Fields that are `left_open` take the model's defaults, and are `defaulted` then; those
-    that are None were not given. `surface` is the API that it came by, `with_usage` whether a chat's stream
-    shall end with its usage.
+    that are None were not given. Without `generate` the prompt is read and nothing is said. `steers` are the
+    steering submissions that the input begins with. `surface` is the API that it came by, `with_usage`
+    whether a chat's stream shall end with its usage.
     """
 
     model: str
@@ -63,6 +64,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     body_sha256: str | None = None
     replay_of: str | None = None
     background: bool = False
+    generate: bool = True
+    steers: tuple[str, ...] = ()
     is_new: bool = False
     surface: Surface = "responses"
 

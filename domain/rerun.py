@@ -83,6 +83,7 @@ def as_request(original: ResponseCreated, changes: Changes) -> TurnRequest:
         metadata=original.metadata,
         retention_s=requested_retention_s(original),
         replay_of=original.response_id,
+        generate=original.generate,
         is_new=True,
     )
     return replace(request, **{name: changes.settings[name] for name in changes.settings.keys() - sampled})

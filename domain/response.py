@@ -24,6 +24,10 @@ from turnlog.domain.events import (
     ResponseDeleted,
     ResponseEvent,
     Sampling,
+    SteerAccepted,
+    SteerFailure,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -38,7 +42,7 @@ from turnlog.domain.ports import End, EngineChunk, EngineInfo, TurnStats
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.tokens import PromptRecord
 from turnlog.domain.tools import Toolbox, ToolChoice
-from turnlog.domain.usage import Timing
+from turnlog.domain.usage import Timing, Usage
 
 Events = list[ResponseEvent]
 
@@ -59,9 +63,10 @@ class Response(Lifecycle):
     Commands (`start`, `receive`, `finish`, `fail`, and those of `Lifecycle`) check the lifecycle, apply the
     resulting events, and return them for the log. `asked_ms` is when the request arrived, in Unix
     milliseconds; the log does not record it, so a response read from there has its creation time instead.
+    `steers` is the accepted steering input whose fate is open, by the id of its submission.
     """
 
-    __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started")
+    __slots__ = ("_assembler", "asked_ms", "created", "ended", "output", "started", "steers")
 
     def __init__(self, created: ResponseCreated) -> None:
         super().__init__()
@@ -70,6 +75,7 @@ class Response(Lifecycle):
         self.output = Output()
         self.ended: TurnCommitted | TurnFailed | None = None
         self.asked_ms = created.at_ms
+        self.steers: dict[str, tuple[Message, ...]] = {}
         self._assembler: Assembler | None = None
 
     @property
@@ -138,6 +144,8 @@ class Response(Lifecycle):
                 owner=owner,
                 wire_version=WIRE_VERSION,
                 background=request.background,
+                generate=request.generate,
+                steers=request.steers,
                 surface=request.surface,
                 **asdict(request.echoed),
             )
@@ -212,6 +220,52 @@ class Response(Lifecycle):
         timing = self._timing(end)
         return self._assemble("commit", lambda assembler: assembler.finish(end, timing, at_ms))
 
+    def stop(self, stats: TurnStats | None, *, at_ms: int) -> Events:
+        """Commit the turn as it is, because steering input waits for the next one.
+
+        Args:
+            stats: the engine's stats up to here, if it reported any.
+
+        Raises:
+            IllegalTransitionError: the turn is not running.
+        """
+        cost = turn_cost(stats, self._timing(stats)) if stats else {"usage": Usage()}
+        return self._assemble("commit", lambda assembler: assembler.stop(cost, at_ms))
+
+    def finish_reading(self, stats: TurnStats, *, at_ms: int) -> Events:
+        """Commit a turn that was to read its prompt only; whatever the engine began to say is none of it.
+
+        Raises:
+            IllegalTransitionError: the turn is not running.
+        """
+        self.check(TurnCommitted)
+        cost = turn_cost(stats, self._timing(stats))
+        read = replace(cost["usage"], output_tokens=0, reasoning_tokens=0)
+        ended = TurnCommitted(at_ms=at_ms, status="completed", **{**cost, "usage": read, "output_ids": None})
+        return self._happen(ended)
+
+    def accept_steer(self, steer_id: str, messages: tuple[Message, ...], *, at_ms: int) -> Events:
+        """Take input for the turn after this one.
+
+        Raises:
+            IllegalTransitionError: the turn has ended.
+        """
+        if self.ended is not None:
+            raise IllegalTransitionError(self.status, "steer")
+        return self._happen(SteerAccepted(at_ms=at_ms, steer_id=steer_id, input=messages))
+
+    def commit_steers(self, successor: str, *, at_ms: int) -> Events:
+        """All input that was taken is part of the turn `successor`; no events if there is none."""
+        if not self.steers:
+            return []
+        return self._happen(SteersCommitted(at_ms=at_ms, steer_ids=tuple(self.steers), successor=successor))
+
+    def fail_steers(self, code: SteerFailure, *, at_ms: int) -> Events:
+        """The input that was taken becomes part of no turn; no events if there is none."""
+        if not self.steers:
+            return []
+        return self._happen(SteersFailed(at_ms=at_ms, steer_ids=tuple(self.steers), code=code))
+
     def fail(
         self, reason: FailureReason, message: str | None = None, *, at_ms: int, stats: TurnStats | None = None
     ) -> Events:
@@ -256,6 +310,11 @@ class Response(Lifecycle):
                 self.ended = event
                 self.move(event)
                 self.output.items = [_cut_short(item) for item in (*self.items, *event.calls)]
+            case SteerAccepted(steer_id=steer_id, input=messages):
+                self.steers[steer_id] = messages
+            case SteersCommitted(steer_ids=steer_ids) | SteersFailed(steer_ids=steer_ids):
+                for steer_id in steer_ids:
+                    self.steers.pop(steer_id, None)
             case TurnPersisted() | PersistHardTimedOut():
                 self.move(event)
             case MetadataChanged(metadata=metadata):

@@ -88,7 +88,8 @@ _LATEST_UNDER_KEY = """
     ORDER BY created_ms DESC, n DESC LIMIT 1
 """
 _UNFINISHED = """
-    SELECT response_id FROM responses WHERE status IN ('queued', 'in_progress')
+    SELECT response_id, created_ms, n FROM responses WHERE status IN ('queued', 'in_progress')
+    UNION SELECT response_id, created_ms, n FROM responses WHERE owed_steers > 0
     ORDER BY created_ms, n
 """
 
@@ -243,7 +244,7 @@ class SqliteEventReader:
         return SqliteLogExport(self._recorder, after=after, since_ms=since_ms, until_ms=until_ms, owner=owner)
 
     def unfinished(self) -> Future[list[str]]:
-        """The ids of the responses that have neither been committed nor failed, oldest first."""
+        """See `EventReader.unfinished`."""
         return self._submit(lambda: [row["response_id"] for row in self._select(_UNFINISHED)])
 
     def ping(self) -> Future[None]:

@@ -34,6 +34,9 @@ from turnlog.domain.events import (
     Recorded,
     ResponseCreated,
     ResponseDeleted,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -60,15 +63,16 @@ _FOLLOWED = """
 _NEW_RESPONSE = f"""
     INSERT INTO responses (
         response_id, previous_response_id, replay_of, follows, chain, surface, owner, model, state, status,
-        created_ms, expires_at, limited, last_version, expired, retry_digest, body_digest, is_retry
+        created_ms, expires_at, limited, last_version, owed_steers, expired,
+        retry_digest, body_digest, is_retry
     ) VALUES (
         :response_id, :previous_response_id, :replay_of, ({_FOLLOWED.format(column="response_id")}),
         coalesce(
             (SELECT chain FROM responses WHERE response_id = :parent), :parent,
             ({_FOLLOWED.format(column="chain")}), :response_id
         ),
-        :surface, :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version, 0,
-        :retry_digest, :body_digest, :is_retry
+        :surface, :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version,
+        0, 0, :retry_digest, :body_digest, :is_retry
     )
 """
 _CHILDREN_JOIN_CHAIN = """
@@ -118,6 +122,10 @@ _ENDED_RESPONSE = """
         input_tokens = :input_tokens, output_tokens = :output_tokens,
         cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens,
         last_version = :last_version
+    WHERE response_id = :response_id
+"""
+_STEERED = """
+    UPDATE responses SET owed_steers = owed_steers + :more, last_version = :last_version
     WHERE response_id = :response_id
 """
 # A response without a digest has begun to lose its content, of which the name is part.
@@ -171,7 +179,7 @@ RowChange = tuple[str, dict[str, Any]]
 """A statement and its parameters."""
 
 
-def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one case for each event
+def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: C901, PLR0911, PLR0912  # one case for each event
     """How the rows change when this event is stored, the text index aside.
 
     A stored `TurnCommitted` *is* persisted, so that is the state its row gets; the events that tell how
@@ -199,6 +207,10 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: PLR0911  # one 
         case ContentExpired(at_ms=at_ms):
             expired = {**place, "at_s": at_ms // 1000}
             return [(_EXPIRED_RESPONSE, expired), (_ITEMS_GONE, place), (_CONVERSATION_EXPIRED, place)]
+        case SteerAccepted():
+            return [(_STEERED, {**place, "more": 1})]
+        case SteersCommitted(steer_ids=steer_ids) | SteersFailed(steer_ids=steer_ids):
+            return [(_STEERED, {**place, "more": -len(steer_ids)})]
         case TurnRequeued() | ItemExtended() | ItemClosed() | ReasoningDropped():
             return [(_LONGER_RESPONSE, place)]
         case TurnPersisted() | PersistHardTimedOut():

@@ -39,6 +39,7 @@ TABLES = (
         expires_at INTEGER NOT NULL,
         limited INTEGER NOT NULL,
         last_version INTEGER NOT NULL,
+        owed_steers INTEGER NOT NULL,
         deleted_at INTEGER,
         expired INTEGER NOT NULL,
         input_tokens INTEGER,
@@ -60,6 +61,7 @@ TABLES = (
     WHERE transcript_digest IS NOT NULL
     """,
     "CREATE INDEX responses_of_status ON responses (status, created_ms)",
+    "CREATE INDEX responses_owing ON responses (created_ms) WHERE owed_steers > 0",
     "CREATE INDEX responses_of_reason ON responses (reason, created_ms) WHERE reason IS NOT NULL",
     "CREATE INDEX responses_of_chain ON responses (chain, created_ms)",
     "CREATE INDEX replays ON responses (replay_of, created_ms) WHERE replay_of IS NOT NULL",

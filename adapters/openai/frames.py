@@ -29,6 +29,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -112,6 +115,9 @@ class Framer:
                 GenerationStarted()
                 | ReasoningDropped()
                 | TurnRequeued()
+                | SteerAccepted()
+                | SteersCommitted()
+                | SteersFailed()
                 | TurnPersisted()
                 | PersistHardTimedOut()
                 | ResponseDeleted()

@@ -204,8 +204,8 @@ _CONDITIONS = (
 )
 
 _UPGRADE: Json = {
-    "summary": "Not supported: 405, or 426 for a WebSocket",
-    "responses": _refused((405, *_READ, 426)),
+    "summary": "Open a WebSocket (docs/websocket.md); 426 without a handshake",
+    "responses": {"101": {"description": "The connection is a WebSocket"}, **_refused((*_READ, 426, 429))},
 }
 _NOT_THERE: Json = {"summary": "Not supported: 405", "responses": _refused((405, *_READ))}
 _REPLAY = _operation(

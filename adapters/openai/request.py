@@ -92,13 +92,19 @@ def _decoded(body: bytes) -> Any:
         return msgspec.json.decode(whole_json(text))
 
 
-def read_request(given: Any, headers: Mapping[str, str], limits: RequestLimits) -> TurnRequest:
-    """The command that a decoded body asks for; raises as `decode_request` does."""
+def read_request(
+    given: Any, headers: Mapping[str, str], limits: RequestLimits, *, may_be_silent: bool = False
+) -> TurnRequest:
+    """The command that a decoded body asks for; raises as `decode_request` does.
+
+    Args:
+        may_be_silent: whether the input may be empty, because nothing is to be answered.
+    """
     body = read_form(given, RequestBody)
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
     body.tools = [*(body.tools or ()), *added]
-    return as_command(body, given, items, pieces, headers=headers, limits=limits)
+    return as_command(body, given, items, pieces, headers=headers, limits=limits, may_be_silent=may_be_silent)
 
 
 def read_form(given: Any, form: type[Form]) -> Form:
@@ -120,6 +126,7 @@ def as_command(
     *,
     headers: Mapping[str, str],
     limits: RequestLimits,
+    may_be_silent: bool = False,
 ) -> TurnRequest:
     """The command of a body, whichever surface it came by.
 
@@ -166,7 +173,8 @@ def as_command(
         background=body.background is True,
         body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
-    _refuse_silence(request)
+    if not may_be_silent:
+        _refuse_silence(request)
     if request.background and not request.store:
         raise InvalidRequestError(
             "A background turn is read from the log: it needs store: true.", param="background"

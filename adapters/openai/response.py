@@ -45,7 +45,7 @@ def result_fields(response: Response) -> Json:
     output = [item_object(item) for item in items]
     result = _result(response.created, response.ended, api_status(response), output)
     details, started = result["incomplete_details"], response.started
-    if response.created.wire_version > 1 and started and api_status(response) == "incomplete":
+    if response.created.wire_version > 1 and started and details == {"reason": "max_output_tokens"}:
         details["limit"] = started.output_limit
     return result
 
@@ -190,8 +190,8 @@ def error_object(failed: TurnFailed) -> Json:
 
 def _incomplete_details(ended: TurnCommitted | TurnFailed | None) -> Json | None:
     match ended:
-        case TurnCommitted(status="incomplete"):
-            return {"reason": "max_output_tokens"}
+        case TurnCommitted(status="incomplete", reason=reason):
+            return {"reason": reason or "max_output_tokens"}
         case TurnFailed(reason=reason):
             return {"reason": reason}
         case _:

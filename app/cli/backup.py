@@ -19,10 +19,10 @@ from turnlog.domain.errors import StorageError
 @click.argument("file", type=click.Path(path_type=Path))
 @db_option
 def back_up(file: Path, db: str | None) -> None:
-    """Copy the log to FILE, which must not exist yet.
+    """Copy the log to a file, while it is served.
 
-    The copy is whole as at one moment, also while a server writes the log. Serve and read it like any log, by
-    --db FILE. API keys and models are not in it.
+    FILE must not exist yet. The copy is whole as at one moment, also while a server writes the log. Serve and
+    read it like any log, by --db FILE. API keys and models are not in it.
     """
     path = database(db)
     target = file.absolute()

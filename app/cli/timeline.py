@@ -19,6 +19,9 @@ from turnlog.domain.events import (
     ResponseCreated,
     ResponseDeleted,
     ResponseEvent,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -90,6 +93,12 @@ def describe(event: ResponseEvent) -> str:  # noqa: C901, PLR0911, PLR0912  # on
             return f"stored after {write_ms:.1f} ms"
         case PersistHardTimedOut(after_ms=after_ms):
             return f"not stored after {after_ms / 1000:.0f} s; the write may still succeed"
+        case SteerAccepted(input=messages):
+            return f"steered: {_short(messages[-1].content if messages else '')}"
+        case SteersCommitted(successor=successor):
+            return f"steering input continued in {successor}"
+        case SteersFailed(code=code):
+            return f"steering input not used: {code}"
         case TurnRequeued():
             return "queued again when the server was restarted"
         case MetadataChanged():

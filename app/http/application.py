@@ -21,6 +21,8 @@ from turnlog.app.http.request_log import RequestLog, notes
 from turnlog.app.http.routes import ROUTES
 from turnlog.app.http.security import SecurityMiddleware, caller, guard_route
 from turnlog.app.http.service import Service
+from turnlog.app.http.socket_connection import SocketSettings
+from turnlog.app.http.websocket import WebSocketMode, by_protocol, handshakes
 from turnlog.app.settings import Settings
 from turnlog.domain.errors import ResponsesError
 
@@ -46,8 +48,15 @@ def make_application(service: Service, settings: Settings) -> ASGIApp:
         **{name: getattr(settings, f"max_{name}") for name in RequestLimits.__struct_fields__}
     )
     router = make_router(service, max_body_bytes=settings.max_body_bytes, limits=limits)
-    secured = SecurityMiddleware(ending_with_client(router), service.access, allowed, service.metrics.refused)
-    return RequestLog(ProcessingTime(Heads(secured)), every=settings.access_log)
+    sockets = WebSocketMode(
+        service,
+        SocketSettings(
+            settings.websocket_lifetime_s, settings.websocket_idle_s, limits, access_log=settings.access_log
+        ),
+    )
+    served = by_protocol(ending_with_client(router), sockets)
+    secured = SecurityMiddleware(served, service.access, allowed, service.metrics.refused)
+    return handshakes(RequestLog(ProcessingTime(Heads(secured)), every=settings.access_log))
 
 
 def make_router(service: Service, *, max_body_bytes: int, limits: RequestLimits) -> Litestar:

@@ -22,7 +22,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 _FIELD = re.compile(r"(?:field `|at `\$\.)([^`]+)`")
 
 
-_SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 64 * 1024
 """Bodies up to this size are decoded faster than a thread starts; a larger one would stall all streams."""
 
 
@@ -41,7 +41,7 @@ async def read_turn(
         raise UnsupportedMediaTypeError(request.content_type[0])
     body = await request.body()
     work = partial(decode, body, request.headers, request.app.state.limits)
-    if len(body) <= _SMALL_BYTES:
+    if len(body) <= SMALL_BYTES:
         return work(), len(body)
     return await asyncio.wrap_future(service.in_turn(caller.owner, work)), len(body)
 

@@ -31,6 +31,8 @@ log = logging.getLogger("turnlog")
 
 Json = dict[str, Any]
 
+_INTERNAL = "Internal error. See turnlog's log for details."
+
 
 class UnsupportedMediaTypeError(InvalidRequestError):
     """The body is declared as something else than JSON; a web page could send it unasked (D-17)."""
@@ -93,6 +95,17 @@ def refuse(_: Request[Any, Any, Any], error: ResponsesError) -> Response[Json]:
         # Not by its sentence, which may quote the request; `app.operations.logs` decides what is shown of it.
         log.error("[responses] a request failed: %s", error.code, exc_info=error)
     return Response(body, status_code=status, headers=headers)
+
+
+def message_refusal(error: Exception) -> tuple[int, Json, dict[str, str]]:
+    """Status, envelope and headers with which a message of a WebSocket is refused, as over HTTP."""
+    if isinstance(error, ResponsesError):
+        refused = _refusal(error)
+        if refused[0] == 500:
+            log.error("[responses] a message failed: %s", error.code, exc_info=error)
+        return refused
+    log.error("[responses] a message failed", exc_info=error)
+    return 500, error_envelope("server_error", _INTERNAL, code="server_error"), {}
 
 
 async def send_refusal(error: ResponsesError, send: Send) -> None:
@@ -160,8 +173,7 @@ def crash(request: Request[Any, Any, Any], error: Exception) -> Response[Json]:
     """The answer when turnlog itself is at fault; the traceback goes to the log, not to the client."""
     # The route as it is declared: the path is the client's.
     log.error("[responses] %s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    message = "Internal error. See turnlog's log for details."
-    return Response(error_envelope("server_error", message, code="server_error"), status_code=500)
+    return Response(error_envelope("server_error", _INTERNAL, code="server_error"), status_code=500)
 
 
 def failed_turn(

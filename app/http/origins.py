@@ -91,19 +91,23 @@ class AllowList:
         if name not in self._hosts and name != reached:
             raise HostNotAllowedError
 
-    def check_origin(self, origins: list[str], fetch_site: str | None) -> None:
+    def check_origin(self, origins: list[str], fetch_site: str | None, *, is_read: bool = False) -> None:
         """Refuse a request that a page of another origin sends.
 
         Args:
             origins: its `Origin` headers.
             fetch_site: its `Sec-Fetch-Site`, which browsers also send with requests that have no origin.
+            is_read: whether the page reads the answer whatever its headers say, as that of a WebSocket.
 
         Raises:
             OriginNotAllowedError: the page is of another origin.
         """
         if not origins and fetch_site in (None, "none", "same-origin"):
             return
-        if len(origins) != 1 or not (origins[0] in self.origins or _is_here(origins[0])):
+        is_allowed = len(origins) == 1 and (
+            origins[0] in self.origins or (not is_read and _is_here(origins[0]))
+        )
+        if not is_allowed:
             raise OriginNotAllowedError
 
 

@@ -14,7 +14,7 @@ class ProcessingTime:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        assert scope["type"] in (ScopeType.HTTP, ScopeType.WEBSOCKET), "lifespan events are not served"
         began_s = time.monotonic()
 
         async def timing(message: Message) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from turnlog.adapters.uvicorn import request_id
 from turnlog.app.http.documents import documented_names
@@ -63,7 +63,9 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and log it when its answer has ended or its client is gone."""
-        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        assert scope["type"] in (ScopeType.HTTP, ScopeType.WEBSOCKET), "lifespan events are not served"
+        # The loop may run a connection's first task in the context of an earlier request.
+        clear_contextvars()
         cast(Any, scope)[_NOTES] = found = Notes()
         bind_contextvars(request_id=request_id(scope), **_clients_own_id(scope))
         status = 0
@@ -72,6 +74,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif message["type"] == "websocket.accept":
+                status = 101
             await send(message)
 
         began_s = time.monotonic()
@@ -79,9 +83,14 @@ class RequestLog:
             await self._app(scope, receive, noting)
         finally:
             if self._every or status >= 400:
-                fields = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
-                by = log if found.owner else stranger_log
-                by.info("[http] %s %s", scope["method"], found.route, extra=fields | _fields(found, status))
+                log_request(cast(Any, scope)["method"], status, began_s, found)
+
+
+def log_request(method: str, status: int, began_s: float, found: Notes) -> None:
+    """Log the line of a request, or of a WebSocket's message, that began at `began_s` (monotonic)."""
+    fields = {"status": status, "duration_ms": round((time.monotonic() - began_s) * 1000, 1)}
+    by = log if found.owner else stranger_log
+    by.info("[http] %s %s", method, found.route, extra=fields | _fields(found, status))
 
 
 def _fields(found: Notes, status: int) -> dict[str, object]:

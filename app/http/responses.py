@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import State
-from litestar.exceptions import MethodNotAllowedException
 
 from turnlog.adapters.litestar.stream import FrameStream, finishes_first, while_connected
 from turnlog.adapters.openai.errors import error_envelope
@@ -227,13 +226,14 @@ async def stream_bytes(
 
 @get("/v1/responses")
 async def upgrade_required(request: HttpRequest) -> Response[Any]:
-    """There is no list of responses here; and no WebSocket mode yet, which clients ask for by an upgrade."""
-    if "upgrade" not in request.headers:
-        raise MethodNotAllowedException(headers={"Allow": "POST, OPTIONS"})
-    code = notes(request.scope).code = "upgrade_not_supported"
-    message = "WebSocket mode is not supported; send POST /v1/responses."
+    """There is no list of responses here, only the handshake of WebSocket mode, which this was none of."""
+    code = notes(request.scope).code = "upgrade_required"
+    message = (
+        "GET /v1/responses opens a WebSocket (RFC 6455): send Upgrade: websocket, Connection: Upgrade and "
+        "Sec-WebSocket-Version: 13. To create a response over HTTP, send POST /v1/responses."
+    )
     # RFC 9110, 15.5.22: the protocol to use instead.
-    headers = {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     return Response(
         error_envelope("invalid_request_error", message, code=code), status_code=426, headers=headers
     )

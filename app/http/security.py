@@ -46,7 +46,10 @@ class SecurityMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        assert scope["type"] == ScopeType.HTTP, "neither WebSockets nor lifespan events are served"
+        assert scope["type"] in (ScopeType.HTTP, ScopeType.WEBSOCKET), "lifespan events are not served"
+        await self._serve(cast(HTTPScope, scope), receive, send)
+
+    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         send = self._shared(scope, send)
         try:
             self._check_sender(scope)
@@ -63,6 +66,8 @@ class SecurityMiddleware:
         if caller:
             admit(scope)
             notes(scope).owner = caller.owner
+        # A WebSocket looks its key up at each message.
+        if caller and scope["type"] == ScopeType.HTTP:
             standing = Standing(partial(self._access.still_in, caller), scope, receive, send)
             receive, send = standing.receive, standing.send
         with ExitStack() as leaving:
@@ -72,7 +77,10 @@ class SecurityMiddleware:
     def _check_sender(self, scope: HTTPScope) -> None:
         server = scope["server"]
         self._allowed.check_host(_all(scope, b"host"), server and server[0], scope["http_version"])
-        self._allowed.check_origin(_all(scope, b"origin"), _first(scope, b"sec-fetch-site"))
+        is_socket = scope["type"] != ScopeType.HTTP
+        self._allowed.check_origin(
+            _all(scope, b"origin"), _first(scope, b"sec-fetch-site"), is_read=is_socket
+        )
 
     def _caller(self, scope: HTTPScope) -> Caller | None:
         """The caller; None without a key on a route that needs none."""

@@ -145,6 +145,7 @@ def assemble(
             retry_after_s=models.retry_after_s,
             max_queued=settings.max_queued_turns_per_owner,
             max_streams=settings.max_streams_per_owner,
+            max_websockets=settings.max_websockets_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
         chat_store=settings.chat_store,

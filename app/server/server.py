@@ -16,6 +16,7 @@ from turnlog.adapters.crowd import Crowd
 from turnlog.adapters.keys import KeyFile
 from turnlog.adapters.system import allow_open_files
 from turnlog.adapters.uvicorn import STRANGERS_SHARE, SURPLUS, ConnectionLimits, within
+from turnlog.adapters.websocket import PING_INTERVAL_S, PONG_TIMEOUT_S, CuttableWebSocket
 from turnlog.app.http.application import make_application
 from turnlog.app.http.origins import is_loopback
 from turnlog.app.http.service import Service
@@ -133,7 +134,12 @@ async def serve(
         config = uvicorn.Config(
             make_application(service, settings),
             http=within(connection_limits(settings), crowd),
-            ws="none",
+            ws=CuttableWebSocket,
+            ws_max_size=settings.max_body_bytes,
+            ws_ping_interval=PING_INTERVAL_S,
+            ws_ping_timeout=PONG_TIMEOUT_S,
+            # It would cost every frame of a stream the loop's time, and every connection memory.
+            ws_per_message_deflate=False,
             lifespan="off",
             access_log=False,
             log_config=None,

@@ -24,7 +24,9 @@ from turnlog.app.turns.persistence import Persistence, TurnLog
 from turnlog.app.turns.plan import Plan, make_plan
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
+from turnlog.app.turns.steering import Steering
 from turnlog.app.turns.strict import StrictTurn
+from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.continuation import check_identity
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
@@ -132,13 +134,22 @@ class Turns:
         self.on_shut_down: Callable[[], None] = lambda: None
 
     async def begin(
-        self, request: TurnRequest, owner: str = LOCAL_OWNER, *, size_bytes: int = 0, yields: bool = False
+        self,
+        request: TurnRequest,
+        owner: str = LOCAL_OWNER,
+        *,
+        size_bytes: int = 0,
+        yields: bool = False,
+        unstored: UnstoredTurns | None = None,
+        steering: Steering | None = None,
     ) -> LiveTurn:
         """Accept a turn of `owner` and set it running.
 
         Args:
             size_bytes: the size of the request's body.
             yields: whether it lets all other turns of its model go first.
+            unstored: the turns that it may continue though the log does not have them.
+            steering: of the turn that it continues, if the request has the input that steers it.
 
         Raises:
             ResponsesError: the turn is refused; nothing has been recorded.
@@ -150,14 +161,18 @@ class Turns:
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, admission, asked_ms)
+            prepared = await self._prepare(request, owner, admission, asked_ms, unstored=unstored)
             self._refuse_if_shutting_down()
             admission.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
             response = self._created(prepared, admission.lease.instance_id)
-            return self._set_running(response, prepared, admission)
+            return self._set_running(response, prepared, admission, steering=steering)
         except BaseException:
             admission.release()
             raise
+
+    def steering(self, turn: LiveTurn) -> Steering:
+        """Takes input that steers a turn; one for each turn."""
+        return Steering(turn, self._persistence.steered, self._clock, self._ids)
 
     async def accept(self, request: TurnRequest, owner: str, *, size_bytes: int = 0) -> tuple[Response, str]:
         """Accept a turn of `owner` that is not to begin yet; its response, and its model's fingerprint.
@@ -233,24 +248,39 @@ class Turns:
             admission.release()
 
     async def _prepare(
-        self, request: TurnRequest, owner: str, admission: Admission, asked_ms: int, *, fits: bool = True
+        self,
+        request: TurnRequest,
+        owner: str,
+        admission: Admission,
+        asked_ms: int,
+        *,
+        fits: bool = True,
+        unstored: UnstoredTurns | None = None,
     ) -> Prepared:
         """Whatever can refuse a turn once it is admitted.
 
         Args:
             fits: whether to refuse a prompt that leaves no room for an answer.
+            unstored: as for `begin`.
         """
         lease = await admission.take_lease()
         request = request.with_defaults(self._models.defaults(lease.name))
         async with AsyncExitStack() as held:
             if request.previous_response_id:
                 await held.enter_async_context(self._retrieval.places.one(owner))
-            return await self._planned(request, owner, lease, asked_ms, fits=fits)
+            return await self._planned(request, owner, lease, asked_ms, fits=fits, unstored=unstored)
 
     async def _planned(
-        self, request: TurnRequest, owner: str, lease: Lease, asked_ms: int, *, fits: bool
+        self,
+        request: TurnRequest,
+        owner: str,
+        lease: Lease,
+        asked_ms: int,
+        *,
+        fits: bool,
+        unstored: UnstoredTurns | None,
     ) -> Prepared:
-        chain = await self.chains.resolve(request.previous_response_id, owner)
+        chain = await self.chains.resolve(request.previous_response_id, owner, unstored)
         if chain:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
@@ -355,7 +385,12 @@ class Turns:
         )
 
     def _set_running(
-        self, response: Response, prepared: Prepared, admission: Admission, accepted: Accepted | None = None
+        self,
+        response: Response,
+        prepared: Prepared,
+        admission: Admission,
+        accepted: Accepted | None = None,
+        steering: Steering | None = None,
     ) -> LiveTurn:
         created, request, plan = response.created, prepared.request, prepared.plan
         lookup = self._prefix_cache.open(
@@ -365,7 +400,7 @@ class Turns:
             instructions=plan.instructions,
         )
         turn, turn_log = self._open(
-            response, admission.lease.instance_id, prepared.expires_ms(created), accepted
+            response, admission.lease.instance_id, prepared.expires_ms(created), accepted, steering
         )
         turn.cache_class = lookup.cache_class
         if created.idempotency_key:
@@ -386,7 +421,12 @@ class Turns:
         return turn
 
     def _open(
-        self, response: Response, instance_id: int, expires_ms: int, accepted: Accepted | None
+        self,
+        response: Response,
+        instance_id: int,
+        expires_ms: int,
+        accepted: Accepted | None,
+        steering: Steering | None = None,
     ) -> tuple[LiveTurn, TurnLog | None]:
         """The turn as its readers follow it, and its log.
 
@@ -399,11 +439,14 @@ class Turns:
         turn = strict or LiveTurn(response, new_framer(), followed)
         written = strict.written if strict else None
         if accepted:
-            turn_log = self._persistence.resume(
+            resumed = self._persistence.resume(
                 response.id, instance_id, expires_ms, written, version=accepted.version
             )
-            return turn, turn_log
-        return turn, self._persistence.begin(created, expires_ms, written) if created.store else None
+            return turn, resumed
+        along = steering.commit(response.id, together=created.store) if steering else ()
+        turn_log = self._persistence.begin(created, expires_ms, written, along) if created.store else None
+        turn.log = turn_log
+        return turn, turn_log
 
 
 def _refuse_if_changed(lease: Lease, fingerprint: str | None) -> None:

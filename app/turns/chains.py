@@ -12,6 +12,7 @@ from typing import NamedTuple
 from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.app.turns.retrieval import Retrieval
+from turnlog.app.turns.unstored import UnstoredTurns
 from turnlog.domain.continuation import check_chain, check_continuable
 from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import (
@@ -119,8 +120,13 @@ class Chains:
         self._clock = clock
         self._max_length = max_length
 
-    async def resolve(self, previous_id: str | None, owner: str = LOCAL_OWNER) -> Chain:
+    async def resolve(
+        self, previous_id: str | None, owner: str = LOCAL_OWNER, unstored: UnstoredTurns | None = None
+    ) -> Chain:
         """The responses that lead up to the new turn of `owner`, oldest first; none if it starts one.
+
+        Args:
+            unstored: the end of the chain may be among these.
 
         Raises:
             PreviousResponseNotFoundError, PreviousResponseNotCompletedError, ChainTooLongError: see
@@ -129,6 +135,9 @@ class Chains:
             StorageTimeoutError: the response has ended but its write has not settled; retry.
             ChainReadError: the store failed.
         """
+        if unstored and previous_id in unstored:
+            newer, previous_id = unstored.chain(previous_id)
+            return [*await self.resolve(previous_id, owner), *newer]
         if previous_id is None:
             return ()
         turn = self._retrieval.live(previous_id, owner)

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
+from typing import Protocol
 
 from turnlog.app.turns.silence import SilenceTimeout
-from turnlog.domain.events import CacheClass, FailureReason, ResponseEvent
+from turnlog.domain.events import CacheClass, FailureReason, Recorded, ResponseEvent
 from turnlog.domain.ports import Frame, Framer, parts
 from turnlog.domain.response import Response
 
@@ -99,13 +101,26 @@ class FrameLog:
         self._news = asyncio.Event()
 
 
+class EventLog(Protocol):
+    """Where a turn's events are stored (`persistence.TurnLog`)."""
+
+    last_write: Future[None]
+
+    def keep(self, events: Sequence[ResponseEvent]) -> None:
+        """Store events."""
+
+    def numbered(self, events: Sequence[ResponseEvent]) -> list[Recorded]:
+        """Events in their places, for whoever stores them."""
+
+
 class LiveTurn:
     """One running turn: its response so far, its frames, and how to stop it.
 
     The turn is a task of its own; requests only read it. `left_queue` is set when it no longer waits for a
     slot, `ended` when its terminal frame is rendered, `settled` when the write of its last event has landed
     or failed. `cache_class` is the result of the cache lookup when it was accepted (R-243). `grace_s` is how
-    long it goes on after its last client has left.
+    long it goes on after its last client has left. Once it `is_steered` it stops at its next token, for the
+    turn that continues it. `log` has its events, if it is stored.
 
     Args:
         followed: the frames of its acceptance, if it was queued before.
@@ -121,6 +136,8 @@ class LiveTurn:
         self.cache_class: CacheClass = "fresh"
         self.on_abort: Callable[[], object] = _nothing_to_stop
         self.grace_s = 0.0
+        self.is_steered = False
+        self.log: EventLog | None = None
         self._framer = framer
         self._clients = 1
         self._given_up: asyncio.TimerHandle | None = None

@@ -52,18 +52,24 @@ class Persistence:
     live: LiveTurns
     clock: Clock
     under_way: "dict[asyncio.Future[None], str]" = field(default_factory=dict)
+    steered: set[str] = field(default_factory=set)
 
     def begin(
-        self, created: ResponseCreated, earliest_expiry_ms: int, written: Written | None = None
+        self,
+        created: ResponseCreated,
+        earliest_expiry_ms: int,
+        written: Written | None = None,
+        along: Sequence[Recorded] = (),
     ) -> "TurnLog":
         """The log of an accepted turn; writes its first event.
 
         Args:
             earliest_expiry_ms: when the response can no longer be continued (`retention.earliest_expiry`).
             written: called for every append that settles, on the event loop.
+            along: events of the response that it continues; either all of them are stored or none.
         """
         turn_log = TurnLog(created.response_id, created.instance_id, earliest_expiry_ms, self, written)
-        turn_log.keep([created])
+        turn_log.keep([created], along)
         return turn_log
 
     def resume(
@@ -84,8 +90,8 @@ class Persistence:
 
     @property
     def open_ids(self) -> frozenset[str]:
-        """The responses that will get more events: they run, or their last write is under way."""
-        return self.live.ids.union(self.under_way.values())
+        """The responses that will get more events: they run, are written, or owe input that steers them."""
+        return self.live.ids.union(self.under_way.values(), self.steered)
 
     async def until_settled(self) -> None:
         """Wait until every last write that has been started has landed or failed."""
@@ -121,27 +127,36 @@ class TurnLog:
         self._timer: asyncio.TimerHandle | None = None
         self.last_write: Future[None] = Future()
 
-    def keep(self, events: Sequence[ResponseEvent]) -> None:
-        """Store `events`: deltas soon, anything else now, together with the deltas gathered before."""
+    def keep(self, events: Sequence[ResponseEvent], along: Sequence[Recorded] = ()) -> None:
+        """Store `events`: deltas soon, anything else now, together with the deltas gathered before.
+
+        Args:
+            along: events of another response, stored with these or not at all.
+        """
         self._gathered += events
         if all(isinstance(event, ItemExtended | ItemOpened) for event in events):
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._write)
         else:
-            self._write()
+            self._write(along)
+
+    def numbered(self, events: Sequence[ResponseEvent]) -> list[Recorded]:
+        """The events in the next places of the turn's log, for whoever stores them."""
+        records = []
+        for event in events:
+            self._version += 1
+            records.append(Recorded(self.response_id, self._version, event))
+        return records
 
     def finish(self, turn: LiveTurn, events: Sequence[ResponseEvent]) -> None:
         """Store the last `events` of `turn` and see their write through, without waiting for it."""
         FinalWrite(turn, self, self._persistence).start(events)
 
-    def _write(self) -> None:
+    def _write(self, along: Sequence[Recorded] = ()) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        records = []
-        for event in merged(self._gathered):
-            self._version += 1
-            records.append(Recorded(self.response_id, self._version, event))
+        records = [*self.numbered(merged(self._gathered)), *along]
         count = len(self._gathered)
         self._gathered.clear()
         self.last_write = self._persistence.journal.append(records)

@@ -98,7 +98,8 @@ def make_plan(
         resolve(request.input, items),
         history,
         {item.id for response in chain for item in response.items},
-        continues=request.previous_response_id is not None,
+        # What was only read made no calls: Codex sends a whole history behind a prompt that was read ahead.
+        continues=any(response.created.generate for response in chain),
         is_new=request.is_new,
     )
     check_images(own, readable=engine.info.reads_images)
@@ -106,6 +107,8 @@ def make_plan(
     toolbox = Toolbox(request.tools, request.choice)
     constraint = _compile_constraint(engine, request, toolbox)
     messages = canonical_history(conversation(instructions, chain, own))
+    if not request.generate and all(message.role == "system" for message in messages):
+        messages.append(Message("user", ""))  # Templates want a question; what comes before it is read ahead.
     logged = recorded_answers(chain, engine.info.tokenizer_fingerprint)
     recorded = placed(completed(logged, cached_answers), messages)
     window = _Window(window_tokens, request, fits=fits)
@@ -116,9 +119,9 @@ def make_plan(
         own=own,
         prompt=prompt,
         answers=answers_among(messages, recorded),
-        record=record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain)),
+        record=_record(prompt, request, chain),
         truncated_messages=truncated,
-        output_budget_tokens=budget_tokens,
+        output_budget_tokens=budget_tokens if request.generate else 1,
         output_limit=limit,
         toolbox=toolbox,
         parallel_calls=request.parallel_tool_calls,
@@ -259,6 +262,13 @@ class _Window:
         return ContextLengthError(
             too_long, self._tokens, fixed_tokens=fixed_tokens, room_tokens=self._room_tokens
         )
+
+
+def _record(prompt: Prompt, request: TurnRequest, chain: Chain) -> PromptRecord:
+    """The prompt as it is recorded: against its chain, unless the log will not have that."""
+    if request.store and not all(response.created.store for response in chain):
+        return record_prompt(prompt.ids, None, ())
+    return record_prompt(prompt.ids, request.previous_response_id, _read_and_written(chain))
 
 
 def _read_and_written(chain: Chain) -> TokenIds:

@@ -19,6 +19,7 @@ class Quotas:
         retry_after_s: in how many seconds so many turns that wait will have been run.
         max_queued: how many turns of one owner may wait for their lane.
         max_streams: how many streams one owner may read.
+        max_websockets: how many WebSockets one owner may have open.
     """
 
     def __init__(
@@ -29,14 +30,17 @@ class Quotas:
         retry_after_s: Callable[[int], int],
         max_queued: int,
         max_streams: int,
+        max_websockets: int,
     ) -> None:
         self._live = live
         self._in_force = in_force
         self._retry_after_s = retry_after_s
         self._max_queued = max_queued
         self._max_streams = max_streams
+        self._max_websockets = max_websockets
         self._beginning: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._websockets: Counter[str] = Counter()
         self._queueing: Counter[str] = Counter()
 
     @contextmanager
@@ -74,6 +78,18 @@ class Quotas:
         if self._in_force() and self._streams[owner] >= self._max_streams:
             raise OwnersShareError("Stream", self._max_streams, self._retry_after_s(1))
         with _one_more(self._streams, owner):
+            yield
+
+    @contextmanager
+    def connected(self, owner: str) -> Iterator[None]:
+        """While a WebSocket is open.
+
+        Raises:
+            OwnersShareError: the owner has as many open as it may.
+        """
+        if self._in_force() and self._websockets[owner] >= self._max_websockets:
+            raise OwnersShareError("WebSocket", self._max_websockets, self._retry_after_s(1))
+        with _one_more(self._websockets, owner):
             yield
 
     def _waiting(self, owner: str) -> int:

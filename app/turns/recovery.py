@@ -31,6 +31,8 @@ async def recover(
 ) -> int:
     """End every unfinished turn of the log as `server_restart`, or requeue it; how many were ended.
 
+    Steering input that was accepted and not committed fails with it, or alone if the turn has ended.
+
     Call it before any turn of this process begins: it cannot tell a running turn from a lost one. A turn
     that cannot be read is logged and left, for the others and for an operator.
 
@@ -56,22 +58,27 @@ async def recover(
 
 
 async def _end(response_id: str, journal: EventJournal, reader: EventReader, clock: Clock) -> Response | None:
-    """The response, which was ended unless it is to be queued again; None if that failed."""
+    """The response, which was ended unless it is to be queued again; None if that failed, or it had ended."""
     try:
         response, version = await _read(response_id, reader)
-        if not (response.created.background and response.status is Status.CREATED):
-            await _fail(response, version, "server_restart", journal, clock)
-            log.warning("[responses] failed the turn %s, which a restart interrupted", response_id)
+        if response.created.background and response.status is Status.CREATED:
+            return response
+        had_ended = response.ended is not None
+        await _fail(response, version, "server_restart", journal, clock)
     except StorageError:
         log.exception("[responses] could not fail the turn %s, which a restart interrupted", response_id)
         return None
+    if had_ended:
+        log.warning("[responses] %s owed steering input, which failed with the restart", response_id)
+        return None
+    log.warning("[responses] failed the turn %s, which a restart interrupted", response_id)
     return response
 
 
 async def end_lost(
     response_id: str, reason: FailureReason, journal: EventJournal, reader: EventReader, clock: Clock
 ) -> None:
-    """End a turn that no process runs.
+    """End a turn that no process runs, and what it owes.
 
     Raises:
         StorageError: it cannot be read or written.
@@ -83,7 +90,9 @@ async def end_lost(
 async def _fail(
     response: Response, version: int, reason: FailureReason, journal: EventJournal, clock: Clock
 ) -> None:
-    ending = response.fail(reason, at_ms=clock.now_ms())
+    at_ms = clock.now_ms()
+    ending = response.fail(reason, at_ms=at_ms) if response.ended is None else []
+    ending += response.fail_steers("server_restart", at_ms=at_ms)
     records = [Recorded(response.id, number, event) for number, event in enumerate(ending, start=version + 1)]
     await asyncio.wrap_future(journal.append(records))
 

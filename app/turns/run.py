@@ -29,6 +29,7 @@ from turnlog.domain.ports import (
     Cancelled,
     Clock,
     End,
+    EngineChunk,
     EngineCrashed,
     EngineFailed,
     EngineOutput,
@@ -108,6 +109,7 @@ class TurnRun:
             self._limits,
         ) = dependencies
         self._watchdog = asyncio.timeout(None)
+        self._stops_early = False
         self._memory: MemoryReservation | None = None
 
     async def run(self) -> None:
@@ -203,15 +205,16 @@ class TurnRun:
                 await stream.until_over(self._limits.token_s)
         except TimeoutError:
             engine.cancel(created.response_id)
-            if stopped := self._turn.abort_reason:
+            if self._turn.abort_reason or self._stops_early:
                 log.warning("[responses] the engine is slow to release %s", created.response_id)
                 # Its prefill is worth keeping, however late it arrives (D-28).
                 stream.take_late = partial(self._prefix_cache.keep_prefill, self._lookup, prompt=plan.prompt)
+                self._end_early(None)
             else:
                 log.exception(
                     "[responses] the engine of model %s hangs at %s", created.model, created.response_id
                 )
-            self._fail(stopped or "engine_timeout")
+                self._fail("engine_timeout")
         except BaseException:
             engine.cancel(created.response_id)
             raise
@@ -226,6 +229,8 @@ class TurnRun:
         match output:
             case _ if self._turn.response.ended is not None:
                 pass  # the store has refused the turn; the engine's remaining outputs are too late
+            case End() if not self._turn.response.created.generate:
+                self._end_early(output)
             case End():
                 self._record(self._turn.response.finish(output, at_ms=self._clock.now_ms()))
             case EngineFailed(message=message, stats=stats, constraint_lost=True):
@@ -243,11 +248,40 @@ class TurnRun:
             case Exhausted():
                 self._fail("stream_exhausted")
             case Cancelled(stats=stats):
-                self._fail(self._turn.abort_reason or "cancelled", stats=stats)
+                self._end_early(stats)
             case chunk:
-                self._record(self._turn.response.receive(chunk, at_ms=self._clock.now_ms()))
+                self._take_chunk(chunk)
         if isinstance(output, End | Cancelled) and output.cache is not None:
             self._keep_cache(output, output.cache)
+
+    def _take_chunk(self, chunk: EngineChunk) -> None:
+        """Record what the model says, and stop it if only its prompt was asked for, or if it is steered."""
+        events: list[ResponseEvent] = []
+        if self._turn.response.created.generate:
+            events = self._turn.response.receive(chunk, at_ms=self._clock.now_ms())
+            self._record(events)
+            if not (self._turn.is_steered and events):
+                return  # without events it may be in the midst of a call, which is never cut
+        if not self._stops_early:
+            self._stops_early = True
+            self._stop_generation()
+
+    def _end_early(self, stats: TurnStats | None) -> None:
+        """End a turn that the engine has ended as it was told to, or does not end.
+
+        Args:
+            stats: the engine's, if it reported any.
+        """
+        response, at_ms = self._turn.response, self._clock.now_ms()
+        if reason := self._turn.abort_reason:
+            self._fail(reason, stats=stats)
+        elif not response.created.generate:
+            read = stats or TurnStats(prompt_tokens=len(self._plan.prompt.ids), output_tokens=0)
+            self._record(response.finish_reading(read, at_ms=at_ms))
+        elif self._stops_early:
+            self._record(response.stop(stats, at_ms=at_ms))
+        else:
+            self._fail("cancelled", stats=stats)
 
     def _keep_cache(self, final: End | Cancelled, handle: CacheHandle) -> None:
         """Hand the engine's cache to the prefix cache, unless the turn failed (D-24, D-28)."""

@@ -130,7 +130,7 @@ class EventReader(Protocol):
         """The output items of those ids, of responses that have not expired; unknown ids are left out."""
 
     def unfinished(self) -> Future[list[str]]:
-        """The ids of the responses that have neither been committed nor failed, oldest first."""
+        """The ids of the responses that have not ended, or owe their steering input a fate, oldest first."""
 
     def ping(self) -> Future[None]:
         """Resolved once the store has answered."""

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import cancelled, compared, crashes, memory, models, own, stall
+from tests.benchmarks import cancelled, compared, crashes, loops, memory, models, own, stall
 from turnlog.adapters.mlx.runtime import OPENBLAS, slow_because
 
 _BLAS = "" if sys.platform != "linux" else ", with OpenBLAS" if OPENBLAS else ", without OpenBLAS"
@@ -61,6 +61,10 @@ def _crashes(folder: Path, runs: int) -> list[Table]:
     return [crashes.table(models.tiny(folder), folder, kills=kills, freezes=freezes)]
 
 
+def _loops(folder: Path, runs: int) -> list[Table]:
+    return [loops.table(folder, runs)]
+
+
 PARTS: dict[str, Part] = {
     "own": _own,
     "tiny": _tiny,
@@ -70,6 +74,7 @@ PARTS: dict[str, Part] = {
     "memory": _memory,
     "stall": _stall,
     "crashes": _crashes,
+    "loops": _loops,
 }
 
 

@@ -39,6 +39,7 @@ env_key = "API_KEY"
 request_max_retries = 0
 stream_max_retries = 0
 stream_idle_timeout_ms = {idle_ms}
+supports_websockets = {websockets}
 """
 
 MATH_SERVER: Final = Path(__file__).parent / "math_server.py"
@@ -51,12 +52,15 @@ class Codex:
     home: Path
     folder: Path
 
-    def set_up(self, server: RunningServer, like: str | None, *, idle_ms: int = 60_000) -> None:
+    def set_up(
+        self, server: RunningServer, like: str | None, *, idle_ms: int = 60_000, websockets: bool = False
+    ) -> None:
         """Configure the server as the provider.
 
         Args:
             like: the model in Codex's catalog whose entry `scripted` gets; None leaves it unknown.
             idle_ms: after how much silence Codex gives up.
+            websockets: whether it shall open a WebSocket.
         """
         self.home.mkdir()
         self.folder.mkdir()
@@ -68,7 +72,12 @@ class Codex:
                 json.dumps({"models": [self._entry(like) | {"slug": "scripted"}]}), encoding="utf-8"
             )
             catalog = f"model_catalog_json = {json.dumps(str(path))}"
-        config = CONFIG.format(catalog=catalog, address=server.address, idle_ms=idle_ms)
+        config = CONFIG.format(
+            catalog=catalog,
+            address=server.address,
+            idle_ms=idle_ms,
+            websockets=json.dumps(websockets),
+        )
         (self.home / "config.toml").write_text(config, encoding="utf-8")
 
     def ask(self, prompt: str, *arguments: str) -> list[Json]:
@@ -254,3 +263,14 @@ def test_codex_waits_as_long_as_the_server_shows_that_it_is_alive(
     codex.set_up(restless_server, None, idle_ms=SILENCE_MS // 2)
 
     assert codex.ask("take your time") == [message("At last."), COMPLETED]
+
+
+def test_codex_speaks_websocket(server: RunningServer, tmp_path: Path) -> None:
+    """D-40, E5: it reads its prompt ahead, then sends what is new, and all of its history when resumed."""
+    codex = Codex(tmp_path / "home", tmp_path / "folder")
+    codex.set_up(server, None, websockets=True)
+    first = codex.ask("read the note")
+    second = codex.ask("think", "resume", "--last")
+
+    assert first == [command_run(READ_NOTE, f"{NOTE}\n"), message("The note says 42."), COMPLETED]
+    assert second[-2:] == [message("Thought through."), COMPLETED]

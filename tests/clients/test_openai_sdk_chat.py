@@ -129,7 +129,7 @@ def test_stored_completions_are_read_listed_changed_and_deleted(client: OpenAI) 
     made = [whole(client, messages=user("hi"), metadata={"of": "python"}) for _ in range(3)]
     completions = client.chat.completions
 
-    def found() -> list[ChatCompletion]:
+    def found() -> list[Any]:
         listed = list(completions.list(metadata={"of": "python"}, limit=2))
         return listed if len(listed) == len(made) else []
 

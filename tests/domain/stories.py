@@ -14,6 +14,9 @@ from turnlog.domain.events import (
     ResponseDeleted,
     ResponseEvent,
     Sampling,
+    SteerAccepted,
+    SteersCommitted,
+    SteersFailed,
     TurnCommitted,
     TurnFailed,
     TurnPersisted,
@@ -61,6 +64,9 @@ PERSISTED = TurnPersisted(at_ms=NOON_MS + 2_100, write_ms=2.5)
 REQUEUED = TurnRequeued(at_ms=NOON_MS + 5, boot_id="next")
 DELETED = ResponseDeleted(at_ms=NOON_MS + 3_000, asked_by="local")
 RENAMED = MetadataChanged(at_ms=NOON_MS + 2_500, metadata={"team": "zanzibar"})
+STEERED = SteerAccepted(at_ms=NOON_MS + 20, steer_id="steer_1", input=(Message("user", "stop"),))
+STEERS_COMMITTED = SteersCommitted(at_ms=NOON_MS + 2_200, steer_ids=("steer_1",), successor="resp_2")
+STEERS_FAILED = SteersFailed(at_ms=NOON_MS + 2_200, steer_ids=("steer_1",), code="response_not_active")
 HARD_TIMED_OUT = PersistHardTimedOut(at_ms=NOON_MS + 62_000, after_ms=60_000.0)
 
 

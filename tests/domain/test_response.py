@@ -13,6 +13,9 @@ from tests.domain.stories import (
     NOON_MS,
     PERSISTED,
     STARTED,
+    STEERED,
+    STEERS_COMMITTED,
+    STEERS_FAILED,
     Given,
     start,
 )
@@ -294,3 +297,53 @@ def test_a_deleted_response_says_who_asked_for_it(ending: tuple[ResponseEvent, .
     response = Given(CREATED, STARTED, *ending).response()
 
     assert response.delete(at_ms=LATER_MS, asked_by="ann") == ResponseDeleted(at_ms=LATER_MS, asked_by="ann")
+
+
+# ── steering (D-40) ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_steered_turn_is_committed_as_far_as_it_came() -> None:
+    """D-40: what a tag buffer holds back is part of it; the item is incomplete, and so is the turn."""
+    response = Given(CREATED, STARTED).response()
+    response.receive(TextChunk("Hel <too"), at_ms=LATER_MS)
+    response.accept_steer("steer_1", STEERED.input, at_ms=LATER_MS)
+
+    events = response.stop(None, at_ms=LATER_MS)
+
+    assert [type(event) for event in events] == [ItemExtended, ItemClosed, TurnCommitted]
+    assert response.items == [MessageItem("msg_1", "incomplete", "Hel <too")]
+    assert events[-1] == TurnCommitted(at_ms=LATER_MS, status="incomplete", reason="steered", usage=Usage())
+    assert response.steers == {"steer_1": STEERED.input}
+
+
+def test_input_has_a_fate_once() -> None:
+    """D-40."""
+    response = Given(CREATED, STARTED, STEERED, COMMITTED).response()
+
+    committed = response.commit_steers("resp_2", at_ms=STEERS_COMMITTED.at_ms)
+
+    assert committed == [STEERS_COMMITTED]
+    assert response.fail_steers("response_not_active", at_ms=LATER_MS) == []
+    assert Given(CREATED, STARTED, STEERED, FAILED).when(
+        lambda other: other.fail_steers("response_not_active", at_ms=STEERS_FAILED.at_ms)
+    ) == [STEERS_FAILED]
+
+
+@pytest.mark.parametrize("ended", [COMMITTED, FAILED])
+def test_a_turn_that_has_ended_is_not_steered(ended: TurnCommitted | TurnFailed) -> None:
+    Given(CREATED, STARTED, ended).refuses(
+        lambda response: response.accept_steer("steer_1", STEERED.input, at_ms=LATER_MS)
+    )
+
+
+def test_a_turn_that_reads_its_prompt_only_has_said_nothing() -> None:
+    """D-40: whatever the engine began to say."""
+    stats = TurnStats(prompt_tokens=9, output_tokens=1, cached_tokens=2, output_ids=(7,))
+
+    (committed,) = Given(CREATED, STARTED).when(
+        lambda response: response.finish_reading(stats, at_ms=LATER_MS)
+    )
+
+    assert isinstance(committed, TurnCommitted)
+    assert (committed.status, committed.output_ids) == ("completed", None)
+    assert committed.usage == Usage(input_tokens=9, output_tokens=0, cached_tokens=2)

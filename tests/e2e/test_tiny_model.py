@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.adapters.openai.wire import check_response
+from tests.app.http.sockets import opened
 from tests.serving import RunningServer, serving, turnlog
 from tests.tiny_model import AGENT_TEMPLATE, make_tiny_model
 
@@ -214,6 +215,27 @@ def test_a_default_for_a_model_that_is_not_served_is_refused(tmp_path: Path) -> 
 
     assert ended.returncode == 2
     assert "--sampling names the unknown model 'tyni'. Declared models: tiny" in ended.stderr
+
+
+def test_a_real_model_is_steered_and_reads_ahead(server: RunningServer) -> None:
+    """D-40: the engine ends at its next token, and what was read is not read again."""
+    with opened(server) as socket:
+        warm = socket.turn(model="tiny", generate=False, input="Where? " * 40)[-1]["response"]
+        socket.send(
+            model="tiny", input="And?", previous_response_id=warm["id"], max_output_tokens=2_000, seed=7
+        )
+        told = socket.until("response.output_text.delta")
+        first = told[0]["response"]["id"]
+        socket.send("response.steer", previous_response_id=first, input="Stop.")
+        cut = socket.until("response.incomplete")[-1]["response"]
+        then = socket.until("response.completed", "response.incomplete")
+
+    assert (warm["output"], warm["usage"]["output_tokens"]) == ([], 0)
+    assert cut["usage"]["input_tokens_details"]["cached_tokens"] > 100
+    assert cut["incomplete_details"] == {"reason": "steered"}
+    assert 0 < cut["usage"]["output_tokens"] < 2_000
+    assert then[0]["response"]["previous_response_id"] == first
+    assert then[-1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > 100
 
 
 def test_a_prompt_that_cannot_fit_is_refused_from_its_length(http: httpx.Client) -> None:

@@ -25,7 +25,7 @@ from tests.adapters.eventstore.stories import (
     without_deltas,
     write_locked,
 )
-from tests.domain.stories import DELETED, RENAMED, REQUEUED
+from tests.domain.stories import DELETED, RENAMED, REQUEUED, STEERS_COMMITTED, STEERS_FAILED
 from tests.listed import listed
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.store import open_reader, vacuum
@@ -39,6 +39,7 @@ from turnlog.domain.events import (
     ReasoningDropped,
     Recorded,
     ResponseEvent,
+    SteerAccepted,
     TurnCommitted,
 )
 from turnlog.domain.items import CustomCallItem, FunctionCallItem, Logprob, MessageItem, ReasoningItem
@@ -94,6 +95,7 @@ BROKEN = replace(
     calls=(FunctionCallItem("fc_2", "c3", SECRET, SECRET, "completed"),),
     output_ids=pack(SECRET_IDS),
 )
+STEERED = SteerAccepted(at_ms=6, steer_id="steer_1", input=(Message("user", SECRET),))
 LIFE = recorded("resp_a", REQUEST, STARTED_ON_SECRET, *PIECES, ANSWERED, PERSISTED)
 
 
@@ -126,6 +128,7 @@ def test_nothing_of_what_was_said_is_left_in_any_event() -> None:
     """D-14."""
     mapper = EventMapper()
     events = [each.event for each in LIFE] + [BROKEN, HARD_TIMED_OUT, REQUEUED, DELETED, RENAMED]
+    events += [STEERED, STEERS_COMMITTED, STEERS_FAILED]
     assert {type(event) for event in events} | {ContentExpired} == set(get_args(ResponseEvent))
 
     left = [mapper.transcoder.encode(without_content(event, "abc")) for event in events]

@@ -148,7 +148,7 @@ def test_an_unknown_route_is_not_found(http: httpx.Client) -> None:
 
 def test_another_method_is_not_allowed(http: httpx.Client) -> None:
     """R-001, D-06."""
-    answer = http.get("/v1/responses")
+    answer = http.put("/v1/responses")
 
     assert refused(answer, 405)["code"] == "method_not_allowed"
     assert "POST" in answer.headers["allow"]

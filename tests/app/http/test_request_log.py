@@ -107,7 +107,7 @@ def test_what_never_gets_to_a_route_leaves_a_line_too(printed: Printing, http: h
         "origin_not_allowed": http.get("/health", headers={"origin": "https://evil.example"}),
         "unsupported_media_type": http.post("/v1/responses", content=b"x"),
         "role_not_allowed": http.get("/metrics"),
-        "upgrade_not_supported": http.get("/v1/responses", headers={"upgrade": "websocket"}),
+        "upgrade_required": http.get("/v1/responses", headers={"upgrade": "websocket"}),
     }
 
     for code, answer in answers.items():

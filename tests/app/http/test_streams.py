@@ -102,12 +102,6 @@ def test_deltas_are_padded_if_the_client_wants_that_and_the_log_has_no_padding(h
     assert all("obfuscation" in event for event in again if event["type"].endswith(".delta"))
 
 
-def test_a_websocket_is_refused_by_the_status_for_it(http: httpx.Client) -> None:
-    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-
-    assert refused(http.get("/v1/responses", headers=headers), 426)["code"] == "upgrade_not_supported"
-
-
 def test_a_text_format_and_reasoning_are_echoed(http: httpx.Client) -> None:
     """D-03, B15."""
     options = {"text": {"verbosity": "low"}, "reasoning": {"effort": "low"}, "truncation": "auto"}
