@@ -7,7 +7,6 @@ from typing import Any, Final
 import pytest
 from openai import APIError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 from openai.types.chat import (
-    ChatCompletion,
     ChatCompletionFunctionToolParam,
     ChatCompletionMessageParam,
     ParsedChatCompletion,
