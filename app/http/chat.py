@@ -15,8 +15,10 @@ from turnlog.adapters.openai.chat.forms import CompletionUpdate
 from turnlog.adapters.openai.chat.request import decode_chat
 from turnlog.adapters.openai.chat.words import in_chat_words
 from turnlog.adapters.openai.context import DEFAULT_ITEMS, MOST_ITEMS
+from turnlog.adapters.openai.forms import Metadata
 from turnlog.adapters.openai.frames import pieces
 from turnlog.adapters.openai.limits import check_metadata, check_numbers
+from turnlog.adapters.openai.typed import typed
 from turnlog.app.http.bodies import read_body, read_turn, single
 from turnlog.app.http.responses import AnswerForm, run_turn
 from turnlog.app.http.service import Service
@@ -97,6 +99,7 @@ def _wanted(request: HttpRequest) -> AuditFilter:
 async def update_completion(response_id: str, request: HttpRequest, service: Service, caller: Caller) -> Json:
     """The completion with other metadata, in place of all that it had."""
     metadata = (await read_body(request, CompletionUpdate)).metadata or {}
+    typed(metadata, Metadata, "metadata")
     check_metadata(metadata)
     check_numbers("metadata", metadata)
     await _completion(response_id, service, caller)

@@ -97,7 +97,7 @@ class ChunkFramer:
     def _call_chunk(self, item_id: str, fields: Json) -> bytes:
         return self._chunk({"tool_calls": [{"index": self._calls.index(item_id), **fields}]})
 
-    def _chunk(self, delta: Json, logprobs: Iterable[Logprob] = (), finish: str | None = None) -> bytes:
+    def _chunk(self, delta: Json, logprobs: Sequence[Logprob] = (), finish: str | None = None) -> bytes:
         choice = {
             "index": 0,
             "delta": delta,

@@ -237,6 +237,7 @@ def test_the_metadata_of_a_stored_completion_are_replaced(http: httpx.Client) ->
     assert events[-1]["event"] == "response.metadata_changed.v1"
     assert refused(http.post(path, json={"metadata": {"k": "x" * 513}}), 400)["param"] == "metadata.k"
     refused(http.post(path, json={}), 400)
+    refused(http.post(path, json={"metadata": {"retention_seconds": "soon"}}), 400)
 
 
 def test_a_deleted_completion_is_gone(http: httpx.Client) -> None:
