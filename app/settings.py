@@ -83,6 +83,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     token_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     turn_timeout_s: Annotated[float, Meta(gt=0)] = 3_600.0
     idempotency_grace_s: NotNegative = 60.0
+    chat_store: bool = True
     heartbeat_s: Annotated[float, Meta(gt=0)] = 10.0
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 5.0
     allowed_hosts: tuple[str, ...] = ()

@@ -33,6 +33,9 @@ FailureReason = Literal[
     "constraint_lost",
 ]
 
+Surface = Literal["responses", "chat"]
+"""The API by which a turn was asked for."""
+
 SteerFailure = Literal["response_not_active", "successor_creation_failed", "server_restart"]
 """Why accepted steering input was not committed; the first two are codes of the API."""
 
@@ -99,7 +102,8 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     retries; `body_sha256` is the digest of the request's body, in hex, if an idempotency key is among them;
     `replay_of` is the response this one runs again. A `background` turn is untied from the request that made
     it and lets all others go first (D-40). Without `generate` only the prompt is read. `steers` are the
-    steering submissions to the response that it continues, whose input is the beginning of its own.
+    steering submissions to the response that it continues, whose input is the beginning of its own. `surface`
+    is the API that it came by.
     """
 
     response_id: str
@@ -135,6 +139,7 @@ class ResponseCreated(Event, frozen=True, kw_only=True, tag="response.created.v1
     background: bool = False
     generate: bool = True
     steers: tuple[str, ...] = ()
+    surface: Surface = "responses"
 
     @property
     def idempotency_key(self) -> str | None:
@@ -265,6 +270,12 @@ class ResponseDeleted(Event, frozen=True, kw_only=True, tag="response.deleted.v1
     asked_by: str
 
 
+class MetadataChanged(Event, frozen=True, kw_only=True, tag="response.metadata_changed.v1"):
+    """Its owner gave the response other metadata, in place of all that it had. Outside the lifecycle."""
+
+    metadata: dict[str, Any] = {}
+
+
 class ContentExpired(Event, frozen=True, kw_only=True, tag="response.content_expired.v1"):
     """The response had expired or was deleted, and its content was removed from the log (D-14).
 
@@ -288,6 +299,7 @@ ResponseEvent = (
     | TurnPersisted
     | PersistHardTimedOut
     | ResponseDeleted
+    | MetadataChanged
     | ContentExpired
 )
 

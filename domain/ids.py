@@ -19,6 +19,21 @@ class IdKind(StrEnum):
     STEER = "steer_"
 
 
+CHAT_PREFIX: Final = "chatcmpl-"
+"""What a response's id begins with on the surface of Chat Completions, in place of its own prefix."""
+
+
+def response_id(given: str) -> str:
+    """The id of a response that a client names by either surface's form; anything else as it is."""
+    digits = given.removeprefix(CHAT_PREFIX)
+    return given if digits == given else f"{IdKind.RESPONSE}{digits}"
+
+
+def completion_id(response_id: str) -> str:
+    """A response's id as Chat Completions has it."""
+    return CHAT_PREFIX + response_id.removeprefix(IdKind.RESPONSE)
+
+
 def typed_id(kind: IdKind, now_ms: int, entropy: bytes) -> str:
     """An id that sorts by the millisecond it was made in (RFC 9562, section 5.7).
 

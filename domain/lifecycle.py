@@ -14,6 +14,7 @@ from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
+    MetadataChanged,
     PersistHardTimedOut,
     ResponseDeleted,
     TurnCommitted,
@@ -132,6 +133,15 @@ class Lifecycle:
         """
         self._check_settled("delete")
         return ResponseDeleted(at_ms=at_ms, asked_by=asked_by)
+
+    def change_metadata(self, metadata: dict[str, Any], *, at_ms: int) -> MetadataChanged:
+        """The response's owner gives it other metadata. Outside the table: the status stays.
+
+        Raises:
+            IllegalTransitionError: more events of the turn may follow.
+        """
+        self._check_settled("change the metadata of")
+        return MetadataChanged(at_ms=at_ms, metadata=metadata)
 
     def expire(self, *, at_ms: int) -> ContentExpired:
         """Remove the response's content. Not in the table, because the status does not change (D-14).

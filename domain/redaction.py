@@ -10,6 +10,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -50,6 +51,8 @@ def without_content(event: ResponseEvent, sha256: str) -> ResponseEvent:
             gone = {"item": _blank(event.item)}
         case ItemExtended():
             gone = {"deltas": (), "logprobs": ()}
+        case MetadataChanged():
+            gone = {"metadata": {}}
         case ReasoningDropped():
             gone = {"text": ""}
         case TurnCommitted():
@@ -89,6 +92,7 @@ def _blank_request(event: ResponseCreated, sha256: str) -> ResponseCreated:
         background=event.background,
         generate=event.generate,
         steers=event.steers,
+        surface=event.surface,
     )
 
 

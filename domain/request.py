@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnlog.domain.defaults import DEFAULTABLE, ModelDefaults
-from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
+from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling, Surface
 from turnlog.domain.inputs import Piece
 from turnlog.domain.ports import JsonConstraint
 from turnlog.domain.tools import ToolChoice
@@ -31,7 +31,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     the order of its keys, if an idempotency key came with it. With `new_seed` one is drawn in place of the
     seed in `sampling`. Fields that are `left_open` take the model's defaults, and are `defaulted` then; those
     that are None were not given. Without `generate` the prompt is read and nothing is said. `steers` are the
-    steering submissions that the input begins with.
+    steering submissions that the input begins with. `surface` is the API that it came by, `with_usage`
+    whether a chat's stream shall end with its usage.
     """
 
     model: str
@@ -40,6 +41,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     stream: bool = False
     obfuscate: bool = False
+    with_usage: bool = False
     store: bool = True
     max_output_tokens: int | None = None
     sampling: Sampling = DEFAULT_SAMPLING
@@ -65,6 +67,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     generate: bool = True
     steers: tuple[str, ...] = ()
     is_new: bool = False
+    surface: Surface = "responses"
 
     def with_defaults(self, defaults: ModelDefaults) -> "TurnRequest":
         """The same request with the defaults for what it leaves open (R-103, R-177)."""

@@ -15,6 +15,9 @@ from turnlog.domain.characters import read_json
 from turnlog.domain.messages import Message
 from turnlog.domain.toolcalls import outstanding_calls
 
+Step = tuple[Any, ...]
+"""One thing that was said."""
+
 
 class Sent(Struct, frozen=True):
     """An input item as a message, and the id it was sent with, if it was."""
@@ -54,21 +57,23 @@ def new_messages(
     return [*outputs, *others]
 
 
+def transcript(messages: Sequence[Message]) -> list[list[Step]]:
+    """What a conversation says, in a form that is equal for all ways to send the same."""
+    return [step for _, step in _steps(enumerate(messages))]
+
+
 def _output(message: Message) -> tuple[str | None, str]:
     return message.call_id, message.content
 
 
 def _transcript_length(sent: Sequence[Sent], history: Sequence[Message]) -> int:
     """How many items are the chain's transcript; 0 if the request does not begin with all of it."""
-    transcript = [step for _, step in _steps(enumerate(history))]
+    known = transcript(history)
     told = _steps((index, each.message) for index, each in enumerate(sent))
-    if not transcript or [step for _, step in told[: len(transcript)]] != transcript:
+    if not known or [step for _, step in told[: len(known)]] != known:
         return 0
-    last, _ = told[len(transcript) - 1]
+    last, _ = told[len(known) - 1]
     return last + 1
-
-
-Step = tuple[Any, ...]
 
 
 def _steps(messages: Iterable[tuple[int, Message]]) -> list[tuple[int, list[Step]]]:

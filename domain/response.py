@@ -17,6 +17,7 @@ from turnlog.domain.events import (
     ItemExtended,
     ItemOpened,
     Limit,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -145,6 +146,7 @@ class Response(Lifecycle):
                 background=request.background,
                 generate=request.generate,
                 steers=request.steers,
+                surface=request.surface,
                 **asdict(request.echoed),
             )
         )
@@ -315,6 +317,8 @@ class Response(Lifecycle):
                     self.steers.pop(steer_id, None)
             case TurnPersisted() | PersistHardTimedOut():
                 self.move(event)
+            case MetadataChanged(metadata=metadata):
+                self.created = replace(self.created, metadata=metadata)
             case TurnRequeued() | ReasoningDropped() | ResponseDeleted() | ContentExpired():
                 pass
             case _:

@@ -122,6 +122,8 @@ def _audit_row(row: Any) -> AuditRow:
         previous_response_id=row["previous_response_id"],
         chain=row["chain"],
         replay_of=row["replay_of"],
+        follows=row["follows"],
+        surface=row["surface"],
         owner=row["owner"],
         model=row["model"],
         state=row["state"],

@@ -5,9 +5,9 @@
 
 import json
 import logging
-from collections.abc import Set
+from collections.abc import Callable, Set
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.sqlite import SQLiteCursor
@@ -16,7 +16,7 @@ from turnlog.adapters.eventstore import readmodel
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.recorder import EventRecorder
 from turnlog.domain.errors import StorageError
-from turnlog.domain.events import Recorded
+from turnlog.domain.events import Recorded, ResponseEvent
 from turnlog.domain.lifecycle import Lifecycle, Status
 from turnlog.domain.redaction import without_content
 
@@ -48,7 +48,7 @@ _DUE = f"""
         AND conversations.chain NOT IN (SELECT chain FROM responses WHERE response_id IN {_SPARE})
     ORDER BY conversations.expires_at, conversations.chain, responses.expires_at, response_id LIMIT 1
 """
-_TO_DELETE = """
+_WITH_CONTENT = """
     SELECT response_id, last_version, state FROM responses
     WHERE response_id = :response_id AND deleted_at IS NULL AND NOT expired
 """
@@ -114,14 +114,25 @@ class ContentSweep:
         Raises:
             IllegalTransitionError: its turn has not ended.
         """
+        return self._append(response_id, lambda life: life.delete(at_ms=at_ms, asked_by=asked_by))
+
+    def change_metadata(self, response_id: str, metadata: dict[str, Any], *, at_ms: int) -> int:
+        """Give a response other metadata, in one transaction; how many got it, 0 or 1.
+
+        Raises:
+            IllegalTransitionError: its turn has not ended.
+        """
+        return self._append(response_id, lambda life: life.change_metadata(metadata, at_ms=at_ms))
+
+    def _append(self, response_id: str, command: Callable[[Lifecycle], ResponseEvent]) -> int:
+        """Append what the command makes of a response that still has its content; 0 if there is none."""
         with self._recorder.datastore.transaction(commit=True) as cursor:
-            cursor.execute(_TO_DELETE, {"response_id": response_id})
+            cursor.execute(_WITH_CONTENT, {"response_id": response_id})
             if (row := cursor.fetchone()) is None:
                 return 0
             place = _Place(*row)
-            event = Lifecycle(Status(place.state)).delete(at_ms=at_ms, asked_by=asked_by)
-            deleted = Recorded(response_id, place.version + 1, event)
-            self._recorder.insert(cursor, [self._mapper.to_stored_event(deleted)])
+            appended = Recorded(response_id, place.version + 1, command(Lifecycle(Status(place.state))))
+            self._recorder.insert(cursor, [self._mapper.to_stored_event(appended)])
         return 1
 
     def empty(self, cursor: SQLiteCursor, response_id: str) -> None:

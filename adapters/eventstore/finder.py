@@ -211,12 +211,9 @@ class Finder:
             yield self._listed("response_tools", {"name": wanted.tool})
         for key, value in wanted.metadata.items():
             yield self._listed("response_metadata", {"key": key, "value": value})
-        if wanted.owner is not None:
-            yield self._equal("owner", wanted.owner, "responses_of_owner")
-        if wanted.model is not None:
-            yield self._equal("model", wanted.model, "responses_of_model")
-        if wanted.status is not None:
-            yield self._equal("status", wanted.status, "responses_of_status")
+        for column in ("owner", "model", "surface", "status"):
+            if (value := getattr(wanted, column)) is not None:
+                yield self._equal(column, value, f"responses_of_{column}")
         if wanted.state is not None:
             yield self._in_state(wanted.state)
         if wanted.min_latency_ms is not None:

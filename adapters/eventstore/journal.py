@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Condition, Event, Thread
+from typing import Any
 
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, field
@@ -75,7 +76,7 @@ class _GaveUpError(Exception):
 
 
 class SqliteEventJournal:
-    """The `EventJournal` of a SQLite store, its `JournalLoad` and its `ContentEraser`.
+    """The `EventJournal` of a SQLite store, its `JournalLoad`, `ContentEraser` and `MetadataWriter`.
 
     Futures are resolved on the writer thread.
 
@@ -133,6 +134,12 @@ class SqliteEventJournal:
     def delete(self, response_id: str, *, at_ms: int, asked_by: str) -> Future[int]:
         """Delete a response behind what is queued; see `ContentEraser.delete`."""
         step = _Step(partial(self._sweep.delete, response_id, at_ms=at_ms, asked_by=asked_by))
+        self._enqueue(step)
+        return step.done
+
+    def change_metadata(self, response_id: str, metadata: dict[str, Any], *, at_ms: int) -> Future[int]:
+        """Change metadata behind what is queued; see `MetadataWriter.change_metadata`."""
+        step = _Step(partial(self._sweep.change_metadata, response_id, metadata, at_ms=at_ms))
         self._enqueue(step)
         return step.done
 

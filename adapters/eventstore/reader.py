@@ -200,9 +200,9 @@ class SqliteEventReader:
 
         return self._submit(read, key_digest)  # which belongs to one owner
 
-    def find(self, wanted: AuditFilter) -> Future[AuditPage]:
+    def find(self, wanted: AuditFilter, *, asked_by: str | None = None) -> Future[AuditPage]:
         """One page of the responses that meet every condition; see `AuditReader.find`."""
-        return self._look_up(audit.page, self._mapper, wanted)
+        return self._look_up(audit.page, self._mapper, wanted, asked_by=asked_by)
 
     def row(self, response_id: str, *, owner: str | None = None) -> Future[AuditRow | None]:
         """The row of one response; None if it is not there."""
@@ -272,12 +272,14 @@ class SqliteEventReader:
         if self._recorder.datastore.read_only:
             self._recorder.datastore.close()
 
-    def _look_up(self, look_up: Callable[..., _Result], *asked: Any) -> Future[_Result]:
+    def _look_up(
+        self, look_up: Callable[..., _Result], *asked: Any, asked_by: str | None = None
+    ) -> Future[_Result]:
         def read() -> _Result:
             with self._reading() as cursor:
                 return look_up(cursor, *asked)
 
-        return self._submit(read)
+        return self._submit(read, asked_by)
 
     def _submit(self, read: Callable[[], _Result], owner: str | None = None) -> Future[_Result]:
         def guarded() -> _Result:

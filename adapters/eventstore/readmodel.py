@@ -21,12 +21,14 @@ from turnlog.adapters.eventstore.schema import TABLES
 from turnlog.adapters.retry_keys import RETRY_COUNT
 from turnlog.domain.audit.attempts import request_digests
 from turnlog.domain.audit.search import metadata_texts, searchable_text
+from turnlog.domain.audit.transcripts import history_digest, transcript_digest
 from turnlog.domain.events import (
     ContentExpired,
     GenerationStarted,
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     Recorded,
@@ -42,27 +44,35 @@ from turnlog.domain.events import (
     topic,
 )
 from turnlog.domain.items import CallItem, CustomCallItem, FunctionCallItem
-from turnlog.domain.response import fold
+from turnlog.domain.response import Response, fold
 from turnlog.domain.retention import requested_retention_s
 
-FORM = 6
+FORM = 7
 # Texts are folded by this Python's tables, and leave the index only by the form in which they came into it.
 VERSION = 1000 * FORM + int(unicodedata.unidata_version.partition(".")[0])
 
 Progress = Callable[[int, int], None]
 """Called with the number of events read and the number there are."""
 
+# The newest response of the owner's whose transcript a chat's history is (decision 25).
+_FOLLOWED = """
+    SELECT {column} FROM responses WHERE transcript_digest = :history_digest AND owner = :owner
+    ORDER BY created_ms DESC, n DESC LIMIT 1
+"""
 # A parent that is not stored yet gives its id for now, and its own chain when it comes.
-_NEW_RESPONSE = """
+_NEW_RESPONSE = f"""
     INSERT INTO responses (
-        response_id, previous_response_id, replay_of, chain, owner, model, state, status,
+        response_id, previous_response_id, replay_of, follows, chain, surface, owner, model, state, status,
         created_ms, expires_at, limited, last_version, owed_steers, expired,
         retry_digest, body_digest, is_retry
     ) VALUES (
-        :response_id, :previous_response_id, :replay_of,
-        coalesce((SELECT chain FROM responses WHERE response_id = :parent), :parent, :response_id),
-        :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version, 0, 0,
-        :retry_digest, :body_digest, :is_retry
+        :response_id, :previous_response_id, :replay_of, ({_FOLLOWED.format(column="response_id")}),
+        coalesce(
+            (SELECT chain FROM responses WHERE response_id = :parent), :parent,
+            ({_FOLLOWED.format(column="chain")}), :response_id
+        ),
+        :surface, :owner, :model, 'created', 'queued', :created_ms, :expires_at, :limited, :last_version,
+        0, 0, :retry_digest, :body_digest, :is_retry
     )
 """
 _CHILDREN_JOIN_CHAIN = """
@@ -134,8 +144,12 @@ _EXPIRED_RESPONSE = """
         expires_at = (SELECT min(expires_at, :at_s) FROM expiries WHERE response_id = :response_id)
     WHERE response_id = :response_id
 """
+_TRANSCRIPT = """
+    UPDATE responses SET transcript_digest = :transcript_digest WHERE response_id = :response_id
+"""
 _DIGESTS_GONE = """
-    UPDATE responses SET retry_digest = NULL, body_digest = NULL WHERE response_id = :response_id
+    UPDATE responses SET retry_digest = NULL, body_digest = NULL, transcript_digest = NULL
+    WHERE response_id = :response_id
 """
 _ITEMS_GONE = "DELETE FROM response_items WHERE response_id = :response_id"
 _METADATA_GONE = """
@@ -186,6 +200,8 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: C901, PLR0911, 
             return [(_ENDED_RESPONSE, _ended(event, place)), (_CONVERSATION_USED, place)]
         case TurnFailed() as event:
             return [(_ENDED_RESPONSE, _ended(event, place)), *_called(event.calls, place)]
+        case MetadataChanged(metadata=metadata):
+            return [(_LONGER_RESPONSE, place), (_METADATA_GONE, place), *_metadata(metadata, place)]
         case ResponseDeleted(at_ms=at_ms):
             return [(_DELETED_RESPONSE, {**place, "at_s": at_ms // 1000})]
         case ContentExpired(at_ms=at_ms):
@@ -206,8 +222,10 @@ def row_changes(recorded: Recorded) -> list[RowChange]:  # noqa: C901, PLR0911, 
 def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
     retry_digest: str | None = None
     body_digest: str | None = None
+    history: bytes | None = None
     if event.expired_sha256 is None:
         retry_digest, body_digest = request_digests(event, counter=RETRY_COUNT)
+        history = history_digest(event)
     # A replay of a conversation's first response belongs to the conversation.
     parent = event.previous_response_id or event.replay_of
     row = {
@@ -215,6 +233,8 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
         "previous_response_id": event.previous_response_id,
         "replay_of": event.replay_of,
         "parent": parent,
+        "history_digest": history,
+        "surface": event.surface,
         "owner": event.owner,
         "model": event.model,
         "created_ms": event.at_ms,
@@ -230,9 +250,12 @@ def _created(event: ResponseCreated, place: dict[str, Any]) -> list[RowChange]:
             (statement, place)
             for statement in (_CONVERSATIONS_JOIN, _JOINED_CONVERSATION_GONE, _CHILDREN_JOIN_CHAIN)
         ]
-    for key, value in metadata_texts(event.metadata).items():
-        changes.append((_NEW_METADATA, {**place, "key": key, "value": value}))
-    return changes
+    return changes + _metadata(event.metadata, place)
+
+
+def _metadata(metadata: dict[str, Any], place: dict[str, Any]) -> list[RowChange]:
+    texts = metadata_texts(metadata).items()
+    return [(_NEW_METADATA, {**place, "key": key, "value": value}) for key, value in texts]
 
 
 def _ended(event: TurnCommitted | TurnFailed, place: dict[str, Any]) -> dict[str, Any]:
@@ -266,10 +289,13 @@ def record(cursor: SQLiteCursor, mapper: EventMapper, stored: StoredEvent) -> No
     recorded = mapper.to_domain_event(stored)
     for statement, parameters in row_changes(recorded):
         cursor.execute(statement, parameters)
-    if isinstance(recorded.event, TurnCommitted | TurnFailed) and (
-        found := _numbered_text(cursor, mapper, recorded.response_id)
-    ):
-        textindex.add(cursor, *found)
+    if not isinstance(recorded.event, TurnCommitted | TurnFailed):
+        return
+    if response := _spoken(cursor, mapper, recorded.response_id):
+        if digest := transcript_digest(response):
+            cursor.execute(_TRANSCRIPT, {"response_id": response.id, "transcript_digest": digest})
+        if text := searchable_text(response):
+            textindex.add(cursor, _number(cursor, response.id), text)
 
 
 def remove_content(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> None:
@@ -299,17 +325,27 @@ def text_of(cursor: SQLiteCursor, mapper: EventMapper, n: int) -> str:
 def _numbered_text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> tuple[int, str] | None:
     """The response's number with its searchable text; None if it has none, or none any more."""
     text = _text(cursor, mapper, response_id)
+    return (_number(cursor, response_id), text) if text else None
+
+
+def _number(cursor: SQLiteCursor, response_id: str) -> int:
     cursor.execute(_NUMBER, {"response_id": response_id})
-    return (cursor.fetchone()["n"], text) if text else None
+    return int(cursor.fetchone()["n"])
 
 
 def _text(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> str:
+    response = _spoken(cursor, mapper, response_id)
+    return searchable_text(response) if response else ""
+
+
+def _spoken(cursor: SQLiteCursor, mapper: EventMapper, response_id: str) -> Response | None:
+    """What was said in a response, without deltas; None if its content is gone."""
     cursor.execute(_SPOKEN, {"response_id": response_id, **_SPOKEN_TOPICS})
     story = [mapper.to_domain_event(StoredEvent(*row)).event for row in cursor.fetchall()]
     # The first event loses its content first, and with it the text leaves the index.
     if not story or story[0].expired_sha256 is not None:
-        return ""
-    return searchable_text(fold(story))
+        return None
+    return fold(story)
 
 
 def version(cursor: SQLiteCursor) -> int | None:

@@ -25,6 +25,8 @@ TABLES = (
         previous_response_id TEXT,
         replay_of TEXT,
         chain TEXT NOT NULL,
+        follows TEXT,
+        surface TEXT NOT NULL,
         owner TEXT NOT NULL,
         model TEXT NOT NULL,
         state TEXT NOT NULL,
@@ -46,12 +48,18 @@ TABLES = (
         reasoning_tokens INTEGER,
         retry_digest BLOB,
         body_digest BLOB,
+        transcript_digest BLOB,
         is_retry INTEGER NOT NULL
     )
     """,
     "CREATE INDEX responses_newest ON responses (created_ms)",
     "CREATE INDEX responses_of_owner ON responses (owner, created_ms)",
     "CREATE INDEX responses_of_model ON responses (model, created_ms)",
+    "CREATE INDEX responses_of_surface ON responses (surface, created_ms)",
+    """
+    CREATE INDEX responses_of_transcript ON responses (transcript_digest, owner, created_ms)
+    WHERE transcript_digest IS NOT NULL
+    """,
     "CREATE INDEX responses_of_status ON responses (status, created_ms)",
     "CREATE INDEX responses_owing ON responses (created_ms) WHERE owed_steers > 0",
     "CREATE INDEX responses_of_reason ON responses (reason, created_ms) WHERE reason IS NOT NULL",

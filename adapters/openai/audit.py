@@ -48,6 +48,8 @@ def row_object(view: RowView) -> Json:
         "previous_response_id": row.previous_response_id,
         "chain": row.chain,
         "replay_of": row.replay_of,
+        "follows": row.follows,
+        "surface": row.surface,
         "created": time_text(row.created_ms),
         "started": time_text(row.started_ms),
         "ended": time_text(row.ended_ms),

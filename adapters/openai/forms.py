@@ -191,7 +191,7 @@ class HostedTool(Struct):
 TOOLS = (FunctionTool, CustomTool, NamespaceTool)
 Tool = FunctionTool | CustomTool | NamespaceTool | HostedTool
 
-_TOOL_CHOICE = Meta(
+TOOL_CHOICE = Meta(
     extra_json_schema={
         "properties": {"type": {"type": "string"}, "name": {"type": "string"}, "tools": {"type": "array"}},
         "required": ["type"],
@@ -208,10 +208,14 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
+
+
 class ReasoningOptions(Struct):
     """Whether the model thinks first."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: str | None = None
 
 
@@ -236,7 +240,15 @@ class TextOptions(Struct, omit_defaults=True):
     """The form of the answer."""
 
     format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    verbosity: Verbosity | None = None
+
+
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+TopK = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+RepetitionPenalty = Annotated[float, Meta(ge=0.01, le=10)]
+TopLogprobs = Annotated[int, Meta(ge=0, le=20)]
+Stops = StopText | Annotated[list[StopText], entries("stops")]
 
 
 class Metadata(Struct):
@@ -245,7 +257,7 @@ class Metadata(Struct):
     retention_seconds: Annotated[int, Meta(ge=RETENTION_RANGE_S[0], le=RETENTION_RANGE_S[1])] | None = None
 
 
-_METADATA = Meta(
+METADATA = Meta(
     extra_json_schema={
         "$ref": REFERENCE.format(name="Metadata"),
         "additionalProperties": {"maxLength": METADATA_VALUE_CHARACTERS},
@@ -288,25 +300,25 @@ class RequestBody(ChatCompletionsFields, kw_only=True):
     max_output_tokens: OutputTokens | None = None
     background: bool | None = None
     conversation: Annotated[None, unsupported("use previous_response_id")] = None
-    metadata: Annotated[dict[str, Any], _METADATA] | None = None
+    metadata: Annotated[dict[str, Any], METADATA] | None = None
     tools: Annotated[list[Any], entries("tools", *TOOLS)] | None = None
     instructions: Annotated[str, characters("instructions_chars")] | None = None
     previous_response_id: Annotated[Name | None, absent_if(("",))] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     store: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
     seed: Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_SEED})] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    top_k: TopK | None = None
+    min_p: Share | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    stop: StopText | Annotated[list[StopText], entries("stops")] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    stop: Stops | None = None
+    top_logprobs: TopLogprobs | None = None
     include: list[str] | None = None
-    tool_choice: Literal["none", "auto", "required"] | Annotated[dict[str, Any], _TOOL_CHOICE] | None = None
+    tool_choice: Literal["none", "auto", "required"] | Annotated[dict[str, Any], TOOL_CHOICE] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None

@@ -23,6 +23,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     ResponseCreated,
@@ -120,6 +121,7 @@ class Framer:
                 | TurnPersisted()
                 | PersistHardTimedOut()
                 | ResponseDeleted()
+                | MetadataChanged()
                 | ContentExpired()
             ):
                 return []
@@ -223,12 +225,17 @@ class Framer:
         return _HEAD % (name.encode(), data) + b"\n\n"
 
     def _encoded(self, fields: Json) -> bytes:
-        data = _encode(fields)
-        # ASCII, as most frames are, has none of them, and is known at a twentieth of the cost.
-        if self._escapes_line_ends and not data.isascii():
-            for line_end, escaped in _LINE_ENDS:
-                data = data.replace(line_end, escaped)
-        return data
+        return one_line(fields) if self._escapes_line_ends else _encode(fields)
+
+
+def one_line(fields: Json) -> bytes:
+    """JSON in which no client finds the end of a line (T2-23)."""
+    data = _encode(fields)
+    # ASCII, as most frames are, has none of them, and is known at a twentieth of the cost.
+    if not data.isascii():
+        for line_end, escaped in _LINE_ENDS:
+            data = data.replace(line_end, escaped)
+    return data
 
 
 def framed(events: Iterable[ResponseEvent], response: Response) -> list[Frame]:

@@ -94,12 +94,12 @@ def pieces(items: Mapping[str, Item]) -> tuple[Piece, ...]:
 def _message(item: Item, at: str) -> Message | None:
     match item:
         case MessageItem():
-            text, images = _content(item, f"{at}.content")
+            text, images = read_content(item.content, item.role, f"{at}.content")
             return Message(_ROLES[item.role], text, images=images)
         case FunctionCallItem() | CustomToolCallItem():
             return _call(item)
         case FunctionCallOutputItem():
-            output = _tool_output(item.output, f"{at}.output")
+            output = read_output(item.output, f"{at}.output")
             return Message("tool", output, call_id=item.call_id or "", is_error=item.is_error is True)
         case ReasoningItem():
             # One that has only encrypted content, or nothing, tells the model nothing (B5).
@@ -131,10 +131,13 @@ def _call(item: FunctionCallItem | CustomToolCallItem) -> Message:
     return Message("assistant", "", tool_calls=(call,))
 
 
-def _content(item: MessageItem, at: str) -> tuple[str, tuple[Image, ...]]:
-    """A message's text and images; text comes before images (R-162 … R-164)."""
-    content = item.content
-    if content is None and item.role == "assistant":
+def read_content(content: str | list[Part] | None, role: str, at: str) -> tuple[str, tuple[Image, ...]]:
+    """A message's text and images; text comes before images (R-162 … R-164).
+
+    Raises:
+        InvalidRequestError: the role admits no such part; the sentence names its place.
+    """
+    if content is None and role == "assistant":
         content = ""  # Clients of chat APIs write an answer that was only calls like this.
     if isinstance(content, str):
         return content, ()
@@ -145,7 +148,7 @@ def _content(item: MessageItem, at: str) -> tuple[str, tuple[Image, ...]]:
     for index, part in enumerate(content):
         place = f"{at}[{index}]"
         if part.type == "input_image":
-            if item.role != "user":
+            if role != "user":
                 raise InvalidRequestError(f"{place}: only user messages may contain images", param="input")
             images.append(_image(part, place))
         elif images:
@@ -180,7 +183,7 @@ def _image(part: Part, at: str) -> Image:
         raise InvalidRequestError(f"{at}.image_url is not valid base64", param="input") from None
 
 
-def _tool_output(output: str | list[Part] | None, at: str) -> str:
+def read_output(output: str | list[Part] | None, at: str) -> str:
     """A tool's output as text (D-10, R-167)."""
     if not isinstance(output, list):
         return output or ""

@@ -12,7 +12,6 @@ from turnlog.adapters.openai.forms import (
     METADATA_PAIRS,
     METADATA_VALUE_CHARACTERS,
     FunctionTool,
-    Item,
     JsonSchemaFormat,
     RequestBody,
     Tool,
@@ -57,7 +56,7 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
 
 def check_limits(
     body: RequestBody,
-    items: Mapping[str, Item],
+    items: Mapping[str, Struct],
     tools: Mapping[str, Tool],
     retry_keys: Mapping[str, str],
     limits: RequestLimits,
@@ -75,11 +74,7 @@ def check_limits(
     for name, key in retry_keys.items():
         most = IDEMPOTENCY_KEY_CHARACTERS if name == IDEMPOTENCY_KEY else limits.name_chars
         _check_size(key, most, name)
-    metadata = body.metadata or {}
-    _check_size(metadata, METADATA_PAIRS, "metadata")
-    for key, text in metadata_texts(metadata).items():
-        _check_size(key, METADATA_KEY_CHARACTERS, "a key of metadata", param="metadata")
-        _check_size(text, METADATA_VALUE_CHARACTERS, f"metadata.{key}", param=f"metadata.{key}")
+    check_metadata(body.metadata or {})
     if isinstance(body.tool_choice, dict) and isinstance(allowed := body.tool_choice.get("tools"), list):
         _check_size(allowed, limits.tools, "tool_choice.tools", param="tool_choice")
     if body.text and isinstance(text_format := body.text.format, JsonSchemaFormat):
@@ -93,6 +88,18 @@ def check_limits(
         if isinstance(tool, FunctionTool) and tool.parameters is not None:
             what = f"The parameters schema of the tool '{tool.name}'"
             _check_schema(tool.parameters, what, limits, param="tools")
+
+
+def check_metadata(metadata: Json) -> None:
+    """Refuse metadata beyond what OpenAI's may be.
+
+    Raises:
+        InvalidRequestError: `param` is "metadata" or the value's place in it.
+    """
+    _check_size(metadata, METADATA_PAIRS, "metadata")
+    for key, text in metadata_texts(metadata).items():
+        _check_size(key, METADATA_KEY_CHARACTERS, "a key of metadata", param="metadata")
+        _check_size(text, METADATA_VALUE_CHARACTERS, f"metadata.{key}", param=f"metadata.{key}")
 
 
 def check_numbers(place: str, kept: Any) -> None:
@@ -109,8 +116,8 @@ def check_numbers(place: str, kept: Any) -> None:
         ) from None
 
 
-def check_operator_form(form: Struct, limits: RequestLimits) -> None:
-    """Refuse a name in an operator's body that is longer than names are.
+def check_form(form: Struct, limits: RequestLimits) -> None:
+    """Refuse what is longer or more than the form of a body allows.
 
     Raises:
         InvalidRequestError: `param` is the field.

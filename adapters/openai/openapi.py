@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
+from turnlog.adapters.openai.chat.forms import ChatBody, ChatMessage, CompletionUpdate
 from turnlog.adapters.openai.context import MOST_ITEMS
 from turnlog.adapters.openai.forms import (
     ITEMS,
@@ -26,7 +27,7 @@ from turnlog.adapters.openai.limits import IDEMPOTENCY_KEY_CHARACTERS, RequestLi
 from turnlog.adapters.openai.replay import ReplayBody
 from turnlog.domain.audit.filters import MAX_LIMIT, Order
 from turnlog.domain.audit.rows import ApiStatus
-from turnlog.domain.events import FailureReason
+from turnlog.domain.events import FailureReason, Surface
 from turnlog.domain.lifecycle import Status
 
 Json = dict[str, Any]
@@ -54,13 +55,24 @@ _TURN = (400, 401, 403, 404, 408, 413, 414, 415, 429, 431, 500, 503, 504)
 _CHANGE = _TURN[:-1]
 _READ = (400, 401, 403, 404, 408, 414, 429, 431, 500, 503)
 
+_CHUNKED = {"application/json": "Completion", "text/event-stream": "Event"}
 _STREAMED = {"application/json": "Response", "text/event-stream": "Event"}
 
 
 def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Json:
     """The document as JSON."""
     operations = (ModelName, ModelSwap, ResponseName, BackupFile, Removal)
-    forms = (RequestBody, *ITEMS, *TOOLS, Metadata, ReplayBody, *operations)
+    forms = (
+        RequestBody,
+        ChatBody,
+        ChatMessage,
+        CompletionUpdate,
+        *ITEMS,
+        *TOOLS,
+        Metadata,
+        ReplayBody,
+        *operations,
+    )
     _, bodies = msgspec.json.schema_components(forms, ref_template=REFERENCE)
     sizes = (
         f"The body has at most {max_body_bytes} bytes, also after decompression (gzip, deflate, zstd), "
@@ -69,13 +81,17 @@ def document(limits: RequestLimits, *, version: str, max_body_bytes: int) -> Jso
     )
     count = _operation("Count the input tokens of a request", "InputTokens", body=RequestBody, statuses=_TURN)
     turn = _operation("Run a turn", _STREAMED, _IDEMPOTENCY_KEY, body=RequestBody, statuses=(*_TURN, 422))
-    turn["description"] = sizes
+    chat = _operation(
+        "Run a turn of a chat", _CHUNKED, _IDEMPOTENCY_KEY, body=ChatBody, statuses=(*_TURN, 422)
+    )
+    turn["description"] = chat["description"] = sizes
     return {
         "openapi": "3.1.0",
         "info": {"title": "turnlog", "version": version},
         "paths": {
             "/v1/responses": {"post": turn, "get": _UPGRADE},
             "/v1/responses/input_tokens": {"post": count, "get": _NOT_THERE},
+            "/v1/chat/completions": {"post": chat, **_COMPLETIONS},
             **_PATHS,
         },
         "components": {
@@ -140,8 +156,8 @@ def _refused(statuses: tuple[int, ...]) -> Json:
     return {str(status): {"description": REFUSALS[status], "content": content} for status in statuses}
 
 
-def _change(summary: str, body: type[Struct], answer: str = "Model") -> Json:
-    return {"post": _operation(summary, answer, body=body, statuses=_CHANGE)}
+def _change(summary: str, body: type[Struct], answer: str = "Model", *parameters: Json) -> Json:
+    return {"post": _operation(summary, answer, *parameters, body=body, statuses=_CHANGE)}
 
 
 def _get(summary: str, answer: str | Mapping[str, str], *parameters: Json) -> Json:
@@ -176,6 +192,7 @@ _CONDITIONS = (
     _query("state", enum=[status.value for status in Status]),
     _query("status", enum=list(get_args(ApiStatus))),
     _query("reason", enum=list(get_args(FailureReason))),
+    _query("surface", enum=list(get_args(Surface))),
     *map(_query, ("model", "owner", "chain", "replay_of", "tool")),
     _count("min_latency_ms"),
     _count("min_tokens"),
@@ -205,7 +222,22 @@ _READY["responses"]["503"] = {
     "content": _content({"application/json": "Ready"}),
 }
 
+_COMPLETIONS = _get(
+    "List the stored completions",
+    "Page",
+    _query("after"),
+    _count("limit", least=1, most=MOST_ITEMS),
+    _query("order", enum=list(get_args(Order))),
+    _query("model"),
+    _query("metadata[KEY]") | {"description": "The metadata value of any KEY."},
+)
+
 _PATHS: Json = {
+    "/v1/chat/completions/{response_id}": {
+        **_get("Get a stored completion", "Completion", _ID),
+        **_change("Change the metadata of a stored completion", CompletionUpdate, "Completion", _ID),
+        "delete": _operation("Delete a stored completion", "Deleted", _ID),
+    },
     "/v1/responses/{response_id}": {
         **_get(
             "Get a response",
@@ -296,7 +328,10 @@ _SCHEMAS: Json = {
         id=_STRING, object={"const": "response"}, status={"enum": list(get_args(ApiStatus))}, output=_OBJECTS
     ),
     "InputTokens": _object(object={"const": "response.input_tokens"}, input_tokens={"type": "integer"}),
-    "Deleted": _object(id=_STRING, object={"const": "response"}, deleted={"const": True}),
+    "Completion": _object(id=_STRING, object={"const": "chat.completion"}, choices=_OBJECTS),
+    "Deleted": _object(
+        id=_STRING, object={"enum": ["response", "chat.completion.deleted"]}, deleted={"const": True}
+    ),
     "DeletedCount": _object(object={"const": "operation.delete"}, deleted={"type": "integer"}),
     "Backup": _object(object={"const": "operation.backup"}, path=_STRING, size_bytes={"type": "integer"}),
     "Cancelled": _object(id=_STRING, object={"const": "operation.cancel"}, status=_STRING),

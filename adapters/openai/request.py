@@ -4,11 +4,12 @@ There are three steps: the JSON becomes the structs of `forms`, their limits are
 turn's command. The first failure is the one refused, R-012 … R-019 in their order (R-011).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from turnlog.adapters.openai.forms import (
@@ -27,6 +28,7 @@ from turnlog.domain.characters import has_surrogates, whole_json
 from turnlog.domain.defaults import DEFAULTABLE
 from turnlog.domain.errors import InvalidRequestError
 from turnlog.domain.events import IDEMPOTENCY_KEY, Echoed, Sampling
+from turnlog.domain.ids import response_id
 from turnlog.domain.inputs import ItemReference, Piece
 from turnlog.domain.request import DEFAULT_SAMPLING, TurnRequest
 from turnlog.domain.resent import Sent
@@ -34,9 +36,11 @@ from turnlog.domain.tools import ToolChoice, read_choice
 
 DEFAULT_LIMITS = RequestLimits()
 
-_LOGPROBS = "message.output_text.logprobs"
+LOGPROBS = "message.output_text.logprobs"
 
 Json = dict[str, Any]
+Form = TypeVar("Form", bound=Struct)
+Item = TypeVar("Item", bound=Struct)
 
 
 def decode_request(
@@ -96,13 +100,46 @@ def read_request(
     Args:
         may_be_silent: whether the input may be empty, because nothing is to be answered.
     """
-    if not isinstance(given, dict):
-        raise InvalidRequestError("The body must be a JSON object.", param="body")
-    body = typed(in_order(given, RequestBody), RequestBody)
-    metadata = typed(body.metadata or {}, Metadata, "metadata")
+    body = read_form(given, RequestBody)
     items = read_items(body.input)
     added = [tool for item in items.values() if isinstance(item, AdditionalToolsItem) for tool in item.tools]
-    tools, tools_by_place = read_tools([*(body.tools or ()), *added])
+    body.tools = [*(body.tools or ()), *added]
+    return as_command(body, given, items, pieces, headers=headers, limits=limits, may_be_silent=may_be_silent)
+
+
+def read_form(given: Any, form: type[Form]) -> Form:
+    """The decoded body as a `form`.
+
+    Raises:
+        InvalidRequestError: it is no object, or a field has another type.
+    """
+    if not isinstance(given, dict):
+        raise InvalidRequestError("The body must be a JSON object.", param="body")
+    return typed(in_order(given, form), form)
+
+
+def as_command(
+    body: RequestBody,
+    given: Json,
+    items: Mapping[str, Item],
+    to_pieces: Callable[[Mapping[str, Item]], tuple[Piece, ...]],
+    *,
+    headers: Mapping[str, str],
+    limits: RequestLimits,
+    may_be_silent: bool = False,
+) -> TurnRequest:
+    """The command of a body, whichever surface it came by.
+
+    Args:
+        given: the body as it was sent.
+        items: its messages or items by their place.
+        to_pieces: makes the input of them, once they are known to be within the limits.
+
+    Raises:
+        InvalidRequestError: a rule is broken; `param` names the field as the Responses API has it.
+    """
+    metadata = typed(body.metadata or {}, Metadata, "metadata")
+    tools, tools_by_place = read_tools(body.tools or [])
     retry_keys = {name: value for name in RETRY_HEADERS if (value := headers.get(name))}
     check_limits(body, items, tools_by_place, retry_keys, limits)
     kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
@@ -110,9 +147,9 @@ def read_request(
         check_numbers(place, given_there)
     request = TurnRequest(
         model=body.model,
-        input=pieces(items),
+        input=to_pieces(items),
         instructions=body.instructions,
-        previous_response_id=body.previous_response_id,
+        previous_response_id=body.previous_response_id and response_id(body.previous_response_id),
         stream=body.stream is True,
         obfuscate=body.stream_options is not None and body.stream_options.include_obfuscation is True,
         store=body.store is not False,
@@ -166,7 +203,7 @@ def _digest(given: Json) -> str:
 def _sampling(body: RequestBody) -> Sampling:
     asked: Json = {name: getattr(body, name) for name in Sampling.__struct_fields__}
     asked["stop"] = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    asked["top_logprobs"] = (body.top_logprobs or 0) if _LOGPROBS in (body.include or ()) else None
+    asked["top_logprobs"] = (body.top_logprobs or 0) if LOGPROBS in (body.include or ()) else None
     # Only what was changed: the log leaves out a default by its identity, which an equal float has not.
     changed = {
         name: value

@@ -6,9 +6,11 @@ from typing import Any
 from turnlog.app.audit.times import read_time
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.ids import response_id
 
 _TIMES = {"since": "since_ms", "until": "until_ms"}
-_WORDS = ("state", "status", "reason", "model", "owner", "chain", "tool", "q", "replay_of", "after", "order")
+_IDS = ("chain", "replay_of", "after")
+_WORDS = (*_IDS, "state", "status", "reason", "model", "owner", "surface", "tool", "q", "order")
 _NUMBERS = ("min_latency_ms", "min_tokens", "limit")
 _METADATA = "metadata."
 
@@ -31,6 +33,8 @@ def read_filter(given: Iterable[tuple[str, str]], *, now_ms: int) -> AuditFilter
             raise InvalidRequestError(f"{name} may be given only once.", param=name)
         if key not in ("", name):
             metadata[key] = text
+        elif name in _IDS:
+            conditions[name] = response_id(text)
         elif name in _WORDS:
             conditions[name] = text
         elif name in _NUMBERS:

@@ -70,6 +70,8 @@ def heading(turn: TurnView, now_ms: int) -> Iterator[Text]:
         yield Text("Still running. These are the events stored so far.", style="yellow")
     if row.previous_response_id:
         yield Text(f"continues {row.previous_response_id}")
+    if row.follows:
+        yield Text(f"its history is that of {row.follows}")
     if row.replay_of:
         yield Text(f"replays {row.replay_of}")
     yield from _related("replayed by", turn.replays)

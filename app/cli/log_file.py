@@ -17,6 +17,7 @@ from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.domain.errors import InvalidRequestError, NotFoundError, StorageError
+from turnlog.domain.ids import response_id
 
 Answer = TypeVar("Answer")
 
@@ -34,12 +35,13 @@ class OpenedLog:
         self.audit = Audit(reader, Retrieval(reader, LiveTurns(), PendingWrites(), clock), clock)
 
     def whole_id(self, given: str) -> str:
-        """The id that begins with what was given; `resp_` may be left out.
+        """The id that begins with what was given; `resp_` may be left out, or be `chatcmpl-`.
 
         Raises:
             NotFoundError: there is none.
             InvalidRequestError: there are several.
         """
+        given = response_id(given)
         prefix = given if given.startswith(_PREFIX) else _PREFIX + given
         found = self._reader.ids_beginning(prefix, limit=_MOST_NAMED + 1).result()
         if not found:

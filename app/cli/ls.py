@@ -15,7 +15,7 @@ from turnlog.app.cli.log_file import OpenedLog, opened
 from turnlog.app.cli.options import db_option, json_option
 from turnlog.app.cli.printing import ago, duration, plain_table, status_text
 from turnlog.domain.audit.rows import ApiStatus, AuditRow, Scan
-from turnlog.domain.events import FailureReason
+from turnlog.domain.events import FailureReason, Surface
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.owners import LOCAL, LOCAL_OWNER
 
@@ -41,6 +41,7 @@ NARROW_COLUMNS = 100
 @click.option("--until", metavar="TIME", help="Created before TIME.")
 @click.option("--model", metavar="NAME", help="Of this model only.")
 @click.option("--owner", metavar="NAME", help="Of this owner only.")
+@click.option("--surface", type=click.Choice(get_args(Surface)), help="Asked for by this API.")
 @click.option("--chain", metavar="ID", help="In the same conversation as this response.")
 @click.option("--replay-of", metavar="ID", help="Replays of this response.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="With this metadata; repeatable.")

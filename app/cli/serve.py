@@ -45,7 +45,7 @@ log = logging.getLogger("turnlog")
 @click.option("--engine", help="mlx (default), or scripted to play a script instead of running a model.")
 @click.option("--script", metavar="FILE", help="The script for the scripted engine.")
 def serve_command(**options: Any) -> None:
-    """Serve /v1/responses.
+    """Serve /v1/responses and /v1/chat/completions.
 
     Without --model, serve smollm2, which is downloaded on the first start. Each option can also be set by an
     environment variable: --port is TURNLOG_PORT.

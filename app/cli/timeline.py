@@ -12,6 +12,7 @@ from turnlog.domain.events import (
     ItemClosed,
     ItemExtended,
     ItemOpened,
+    MetadataChanged,
     PersistHardTimedOut,
     ReasoningDropped,
     Recorded,
@@ -100,6 +101,8 @@ def describe(event: ResponseEvent) -> str:  # noqa: C901, PLR0911, PLR0912  # on
             return f"steering input not used: {code}"
         case TurnRequeued():
             return "queued again when the server was restarted"
+        case MetadataChanged():
+            return "given other metadata"
         case ResponseDeleted(asked_by=asked_by):
             return f"deleted by {asked_by}"
         case ContentExpired():

@@ -26,6 +26,7 @@ from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.domain.audit.usage import read_keys
 from turnlog.domain.errors import InvalidRequestError
+from turnlog.domain.ids import response_id
 from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]
@@ -79,7 +80,9 @@ async def compare_turns(request: HttpRequest, service: Service, caller: Caller) 
     for name in ("a", "b"):
         if name not in query:
             raise InvalidRequestError(f"Missing parameter {name}: compare requires a and b.", param=name)
-    return comparison_object(await service.audit.compare(query["a"], query["b"], caller))
+    return comparison_object(
+        await service.audit.compare(response_id(query["a"]), response_id(query["b"]), caller)
+    )
 
 
 @get("/v1/audit/usage")

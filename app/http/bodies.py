@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import MediaType, Request
 
-from turnlog.adapters.openai.limits import RequestLimits, check_json, check_operator_form
+from turnlog.adapters.openai.limits import RequestLimits, check_form, check_json
 from turnlog.app.http.errors import UnsupportedMediaTypeError
 from turnlog.app.http.service import Service
 from turnlog.domain.errors import InvalidRequestError
@@ -64,7 +64,7 @@ async def read_body(request: Request[Any, Any, Any], kind: type[Body]) -> Body:
         raise InvalidRequestError(str(error), param=found[1] if found else "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
-    check_operator_form(body, limits)
+    check_form(body, limits)
     return body
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar import Request, get
 
+from turnlog.adapters.openai.chat.forms import ChatBody
 from turnlog.adapters.openai.forms import RequestBody
 from turnlog.adapters.openai.limits import RequestLimits
 from turnlog.adapters.openai.openapi import document
@@ -29,6 +30,7 @@ def documented_names() -> frozenset[str]:
     return (
         frozenset(_names(document(RequestLimits(), version="", max_body_bytes=0)))
         | fields(RequestBody).keys()
+        | fields(ChatBody).keys()
     )
 
 

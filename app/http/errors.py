@@ -62,6 +62,11 @@ _FAMILIES: tuple[tuple[type[ResponsesError], int, str], ...] = (
 
 _FRAMEWORK_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
+_OTHER_APIS = ("/v1/messages", "/v1/embeddings", "/v1/completions")
+"""Routes that clients try, and would take for a model that is not there."""
+
+_SERVED = "turnlog serves POST /v1/responses and POST /v1/chat/completions."
+
 _FAILED_TURN_STATUS: dict[FailureReason, int] = {
     "engine_timeout": 504,
     "engine_crashed": 503,
@@ -73,6 +78,7 @@ _FAILED_TURN_STATUS: dict[FailureReason, int] = {
 
 
 _NOT_WORTH_A_RETRY: tuple[FailureReason, ...] = (
+    "cancelled",
     "error",
     "finish_reason_error",
     "stream_exhausted",
@@ -137,6 +143,8 @@ def refuse_by_framework(request: Request[Any, Any, Any], error: HTTPException) -
     message = error.detail
     if status == 404:
         message = f"Route not found: {request.method} {request.url.path}"
+        if request.url.path in _OTHER_APIS:
+            message = f"{message}. {_SERVED}"
     elif status == 405:
         allowed = (error.headers or {}).get("Allow")
         message = f"Method not allowed: use {allowed}" if allowed else "Method not allowed"

@@ -12,6 +12,7 @@ from turnlog.app.access import is_on_this_machine
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.service import Service
 from turnlog.domain.errors import ForbiddenError, InvalidRequestError
+from turnlog.domain.ids import response_id
 from turnlog.domain.owners import Caller
 from turnlog.domain.response import api_status
 
@@ -35,12 +36,13 @@ async def back_up(request: HttpRequest, service: Service, caller: Caller) -> Jso
 async def cancel_turn(request: HttpRequest, service: Service) -> Json:
     """Stop a turn that is queued or running; how it ended, or had ended before."""
     asked = await read_body(request, ResponseName)
-    if turn := await service.cancellation.cancel(asked.response_id, None):
+    asked_id = response_id(asked.response_id)
+    if turn := await service.cancellation.cancel(asked_id, None):
         status: str = api_status(turn.response)
     else:
-        row, _ = await service.retrieval.stored(asked.response_id)
+        row, _ = await service.retrieval.stored(asked_id)
         status = row.status
-    return {"id": asked.response_id, "object": "operation.cancel", "status": status}
+    return {"id": asked_id, "object": "operation.cancel", "status": status}
 
 
 @post("/v1/operations/delete", status_code=200)
@@ -48,10 +50,10 @@ async def delete_turns(request: HttpRequest, service: Service, caller: Caller) -
     """Delete a response, the conversation of one, or all that an owner has."""
     asked = await read_body(request, Removal)
     match asked:
-        case Removal(response_id=str() as response_id, chain=None, owner=None):
-            count = await service.deletion.erase(response_id, caller.owner)
-        case Removal(response_id=None, chain=str() as response_id, owner=None):
-            count = await service.deletion.erase_chain(response_id, caller.owner)
+        case Removal(response_id=str() as given, chain=None, owner=None):
+            count = await service.deletion.erase(response_id(given), caller.owner)
+        case Removal(response_id=None, chain=str() as given, owner=None):
+            count = await service.deletion.erase_chain(response_id(given), caller.owner)
         case Removal(response_id=None, chain=None, owner=str() as owner):
             count = await service.deletion.erase_owner(owner, caller.owner)
         case _:

@@ -14,7 +14,7 @@ from turnlog.adapters.openai.replay import ReplayBody, verdict_object
 from turnlog.adapters.openai.request import read_request
 from turnlog.adapters.openai.response import response_object
 from turnlog.app.http.bodies import read_body
-from turnlog.app.http.responses import answer, streamed, until_over
+from turnlog.app.http.responses import answer, response_form, streamed, until_over
 from turnlog.app.http.security import until_it_ends
 from turnlog.app.http.service import Service
 from turnlog.app.replay.replays import paced
@@ -54,7 +54,7 @@ async def replay_response(
     with service.quotas.beginning(original.created.owner):
         begun = service.replays.rerun(original, changes, yields=body.yields)
         turn = await while_connected(begun, request.receive)
-    return await answer(turn, request, service, stream=body.stream)
+    return await answer(turn, request, service, response_form(), stream=body.stream)
 
 
 def _refuse_conflicts(body: ReplayBody) -> None:

@@ -2,11 +2,11 @@
 
 import secrets
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import State
@@ -27,10 +27,12 @@ from turnlog.app.operations.logs import turn_context
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.queued_turns import QueuedTurn
 from turnlog.app.turns.retrieval import Story
-from turnlog.domain.errors import InvalidRequestError
+from turnlog.app.turns.stored_streams import Render
+from turnlog.domain.errors import InvalidRequestError, NotEndedError
 from turnlog.domain.events import CacheClass, ResponseCreated, TurnCommitted, TurnFailed
 from turnlog.domain.owners import Caller
 from turnlog.domain.request import TurnRequest
+from turnlog.domain.response import Response as Turn
 
 REPLAYED = ("Idempotent-Replayed", "true")
 """The header of an answer to a request that repeats an earlier one."""
@@ -39,22 +41,54 @@ Json = dict[str, Any]
 HttpRequest = Request[None, None, State]
 
 
+class AnswerForm(NamedTuple):
+    """How the turns of a surface are shown: as an object, and their frames as the bytes of a stream.
+
+    `render` makes the frames of a stored turn, None those of the Responses API. With `fails_cancelled` there
+    is no object of a turn that was cancelled.
+    """
+
+    object: Callable[[Turn, int | None], Json]
+    stream: Callable[[FrameLog, float], AsyncGenerator[bytes, None]]
+    render: Render | None = None
+    fails_cancelled: bool = False
+
+
 @post("/v1/responses", status_code=200)
 async def create_response(request: HttpRequest, service: Service, caller: Caller) -> Response[Any]:
     """Run a turn; answer with its response object or, with `stream`, with its frames."""
     command, size_bytes = await read_turn(decode_request, request, service, caller)
-    if command.stream:
-        until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     if command.background:
         return await _in_background(command, request, service, caller, size_bytes=size_bytes)
+    form = response_form(obfuscated=command.obfuscate)
+    return await run_turn(command, request, service, caller, form, size_bytes=size_bytes)
+
+
+def response_form(*, obfuscated: bool = False) -> AnswerForm:
+    """The form of the Responses API."""
+    return AnswerForm(response_object, partial(stream_bytes, obfuscated=obfuscated))
+
+
+async def run_turn(
+    command: TurnRequest,
+    request: HttpRequest,
+    service: Service,
+    caller: Caller,
+    form: AnswerForm,
+    *,
+    size_bytes: int,
+) -> Response[Any]:
+    """Run the turn, or find the one that its idempotency key stands for, and answer in that form."""
+    if command.stream:
+        until_it_ends(request).enter_context(service.quotas.streaming(caller.owner))
     async with service.idempotency_keys.repeated(command, caller.owner) as earlier:
         begun = earlier or _begin(command, caller.owner, service, size_bytes=size_bytes)
         assert not isinstance(begun, QueuedTurn), "the same body would ask for a background turn"
         turn = begun if isinstance(begun, LiveTurn | Story) else await while_connected(begun, request.receive)
     if isinstance(turn, Story):
-        response = await _answer_again(turn, command, service)
+        response = await _answer_again(turn, command, service, form)
     else:
-        response = await answer(turn, request, service, stream=command.stream, obfuscated=command.obfuscate)
+        response = await answer(turn, request, service, form, stream=command.stream)
     if earlier:
         response.set_header(*REPLAYED)
     return response
@@ -70,6 +104,8 @@ async def _in_background(
 ) -> Response[Any]:
     """A background turn that was accepted, now or before; a client that leaves does nothing to it (D-40)."""
     owner = caller.owner
+    if command.stream:
+        until_it_ends(request).enter_context(service.quotas.streaming(owner))
     async with service.idempotency_keys.repeated(command, owner) as earlier:
         if earlier:
             known = earlier.response_id if isinstance(earlier, QueuedTurn) else earlier.response.id
@@ -96,7 +132,7 @@ def streamed(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> FrameStream:
     """The answer that streams these frames from number `start` on."""
-    data = stream_bytes(log, start, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+    data = stream_bytes(log, service.heartbeat_s, start, obfuscated=obfuscated)
     return FrameStream(data, headers=headers)
 
 
@@ -107,17 +143,17 @@ def ignored_tools(created: ResponseCreated) -> dict[str, str]:
 
 
 async def answer(
-    turn: LiveTurn, request: HttpRequest, service: Service, *, stream: bool, obfuscated: bool = False
+    turn: LiveTurn, request: HttpRequest, service: Service, form: AnswerForm, *, stream: bool
 ) -> Response[Any]:
     """The answer for a new or joined turn: its stream or, once it has ended, its object."""
     turn_context(turn.response.id, turn.response.created.owner)
     if stream:
-        data = stream_bytes(turn.frames, heartbeat_s=service.heartbeat_s, obfuscated=obfuscated)
+        data = form.stream(turn.frames, service.heartbeat_s)
         headers = _cache_headers(turn.cache_class, None) | ignored_tools(turn.response.created)
         leave = partial(_leave, weakref.ref(turn))
         return FrameStream(data, on_disconnect=leave, headers=headers)
     await until_over(turn, request)
-    return _object(turn, request)
+    return _object(turn, request, form)
 
 
 def _leave(turn: "weakref.ref[LiveTurn]") -> None:
@@ -126,7 +162,9 @@ def _leave(turn: "weakref.ref[LiveTurn]") -> None:
         running.leave()
 
 
-async def _answer_again(story: Story, command: TurnRequest, service: Service) -> Response[Any]:
+async def _answer_again(
+    story: Story, command: TurnRequest, service: Service, form: AnswerForm
+) -> Response[Any]:
     """The answer for a successful stored turn, the same as when it was live."""
     response = story.response
     turn_context(response.id, response.created.owner)
@@ -134,9 +172,9 @@ async def _answer_again(story: Story, command: TurnRequest, service: Service) ->
     cache_class = response.started.cache_class
     if not command.stream:
         headers = _cache_headers(cache_class, response.ended)
-        return Response(response_object(response, response.created.expires_at), headers=headers)
-    log = await service.streams.tell(story)
-    return streamed(log, service, obfuscated=command.obfuscate, headers=_cache_headers(cache_class, None))
+        return Response(form.object(response, response.created.expires_at), headers=headers)
+    data = form.stream(await service.streams.tell(story, form.render), service.heartbeat_s)
+    return FrameStream(data, headers=_cache_headers(cache_class, None))
 
 
 async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
@@ -146,12 +184,12 @@ async def until_over(turn: LiveTurn, request: HttpRequest) -> None:
         await turn.ended.wait()
 
 
-def _object(turn: LiveTurn, request: HttpRequest) -> Response[Json]:
+def _object(turn: LiveTurn, request: HttpRequest, form: AnswerForm) -> Response[Json]:
     ended = turn.response.ended
     headers = _cache_headers(turn.cache_class, ended) | ignored_tools(turn.response.created)
-    if isinstance(ended, TurnFailed) and ended.reason != "cancelled":
+    if isinstance(ended, TurnFailed) and (ended.reason != "cancelled" or form.fails_cancelled):
         return failed_turn(ended, turn.response.id, headers, request)
-    return Response(response_object(turn.response, turn.expires_at), headers=headers)
+    return Response(form.object(turn.response, turn.expires_at), headers=headers)
 
 
 def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | None) -> dict[str, str]:
@@ -171,7 +209,7 @@ def _cache_headers(cache_class: CacheClass, ended: TurnCommitted | TurnFailed | 
 
 
 async def stream_bytes(
-    log: FrameLog, start: int = 0, *, heartbeat_s: float, obfuscated: bool
+    log: FrameLog, heartbeat_s: float, start: int = 0, *, obfuscated: bool
 ) -> AsyncGenerator[bytes, None]:
     """A stream's bytes from frame `start` on, with a heartbeat after each `heartbeat_s` of silence.
 
@@ -220,6 +258,8 @@ async def read_response(
 async def _frame_log(response_id: str, service: Service, owner: str) -> FrameLog:
     """The frames of a response that is queued, running or over."""
     if turn := service.retrieval.live(response_id, owner):
+        if turn.response.created.surface != "responses":
+            raise NotEndedError(response_id)
         return turn.frames
     if queued := service.retrieval.queued(response_id, owner):
         return await service.background.follow(queued)

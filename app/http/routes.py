@@ -11,6 +11,13 @@ from turnlog.app.http.audit import (
     read_turn,
     sum_usage,
 )
+from turnlog.app.http.chat import (
+    create_completion,
+    delete_completion,
+    list_completions,
+    read_completion,
+    update_completion,
+)
 from turnlog.app.http.context import count_input_tokens, input_tokens_is_posted, list_input_items
 from turnlog.app.http.documents import read_openapi
 from turnlog.app.http.health import health, ready, root
@@ -34,6 +41,11 @@ ROUTES: list[ControllerRouterHandler] = [
     read_events,
     cancel_response,
     delete_response,
+    create_completion,
+    list_completions,
+    read_completion,
+    update_completion,
+    delete_completion,
     list_input_items,
     count_input_tokens,
     input_tokens_is_posted,

@@ -22,6 +22,7 @@ from turnlog.app.http.origins import AllowList, is_loopback
 from turnlog.app.http.request_log import note_refusal, notes
 from turnlog.app.http.standing import Standing
 from turnlog.domain.errors import ResponsesError
+from turnlog.domain.ids import response_id
 from turnlog.domain.owners import Caller
 
 _PREFLIGHT_AGE_S = b"600"
@@ -160,10 +161,15 @@ def _first(scope: HTTPScope, wanted: bytes) -> str | None:
 
 # Async, for Litestar calls others on a thread, and a body that is read that late may find its client gone.
 async def guard_route(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """Admit a caller to a route if its role permits (Litestar's guard of every route)."""
+    """Admit a caller to a route if its role permits (Litestar's guard of every route).
+
+    From here on a response that is named as Chat Completions names it has its own id.
+    """
     scope = cast(HTTPScope, connection.scope)
     found = notes(scope)
-    found.route, found.response_id = scope["path_template"], scope["path_params"].get("response_id")
+    if (given := scope["path_params"].get("response_id")) is not None:
+        found.response_id = scope["path_params"]["response_id"] = response_id(given)
+    found.route = scope["path_template"]
     check_route(scope["user"], scope["method"], scope["path_template"])
 
 

@@ -15,6 +15,7 @@ from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.stored_streams import StoredStreams
@@ -27,6 +28,7 @@ class Service:
     """The use cases, wired by the composition root.
 
     Args:
+        chat_store: whether the turns of chats that do not say so are stored.
         heartbeat_s: after how many seconds of silence a stream sends a heartbeat.
         in_flight: the bytes of requests, answers and stored streams that are under way.
         recover: ends the turns that an earlier process lost; call it before any turn begins.
@@ -42,6 +44,7 @@ class Service:
     background: Background
     cancellation: Cancellation
     deletion: Deletion
+    metadata: MetadataChanges
     replays: Replays
     retrieval: Retrieval
     streams: StoredStreams
@@ -50,6 +53,7 @@ class Service:
     health: Health
     access: Access
     quotas: Quotas
+    chat_store: bool
     in_flight: SharedBudget
     heartbeat_s: float
     recover: Callable[[], Awaitable[int]]

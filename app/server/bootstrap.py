@@ -13,6 +13,7 @@ from turnlog.adapters.eventstore.lock import StoreLock
 from turnlog.adapters.eventstore.reader import SqliteEventReader
 from turnlog.adapters.eventstore.store import open_memory, open_sqlite
 from turnlog.adapters.keys import KeyFile, KeyRing
+from turnlog.adapters.openai.chat.chunks import ChunkFramer
 from turnlog.adapters.openai.frames import Framer, framed
 from turnlog.adapters.owner_queue import OwnerQueue
 from turnlog.adapters.system import SystemClock, SystemIds, spread
@@ -40,6 +41,7 @@ from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
 from turnlog.app.turns.in_flight import MOST_BYTES
 from turnlog.app.turns.live_turns import LiveTurns
+from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
 from turnlog.app.turns.quotas import Quotas
@@ -48,7 +50,9 @@ from turnlog.app.turns.retrieval import Retrieval
 from turnlog.app.turns.run import Limits
 from turnlog.app.turns.stored_streams import StoredStreams
 from turnlog.domain.budgets import SharedBudget
+from turnlog.domain.events import ResponseCreated
 from turnlog.domain.ports import Clock, EventJournal, JournalLoad, ModelSource
+from turnlog.domain.ports import Framer as FramerPort
 
 log = logging.getLogger("turnlog")
 
@@ -96,7 +100,7 @@ def assemble(
         load=journal,
         clock=clock,
         ids=SystemIds(clock),
-        new_framer=Framer,
+        new_framer=_framer_of,
         boot_id=str(uuid.uuid4()),
         limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
@@ -127,6 +131,7 @@ def assemble(
             open_ids=lambda: persistence.open_ids,
             clock=clock,
         ),
+        metadata=MetadataChanges(journal, live, lambda: persistence.open_ids, clock),
         retrieval=retrieval,
         streams=StoredStreams(retrieval, framed, in_flight),
         in_flight=in_flight,
@@ -143,6 +148,7 @@ def assemble(
             max_websockets=settings.max_websockets_per_owner,
         ),
         heartbeat_s=settings.heartbeat_s,
+        chat_store=settings.chat_store,
         recover=partial(recover, journal, reader, clock, background.restore, metrics.turn_lost),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
@@ -151,6 +157,11 @@ def assemble(
         interrupt=interrupt,
         announce=lock.describe if lock else lambda _: None,
     )
+
+
+def _framer_of(created: ResponseCreated) -> FramerPort:
+    """The framer of a turn's stream, in the form of the surface that it came by."""
+    return ChunkFramer() if created.surface == "chat" else Framer()
 
 
 def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal, SqliteEventReader]:

@@ -89,7 +89,7 @@ class Turns:
     """Begins turns and sees each through to its last event. `on_shut_down` is called before they are ended.
 
     Args:
-        new_framer: makes the framer of one stream.
+        new_framer: makes the framer of one stream, in the form that its turn was asked for.
         boot_id: identifies this process, so that a chain records which one made it (R-143).
         idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
@@ -105,7 +105,7 @@ class Turns:
         load: JournalLoad,
         clock: Clock,
         ids: IdSource,
-        new_framer: Callable[[], Framer],
+        new_framer: Callable[[ResponseCreated], Framer],
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
@@ -433,10 +433,10 @@ class Turns:
         A turn that is not to be stored leaves no event, only what its readers read (D-30).
         """
         created, followed = response.created, accepted.followed if accepted else None
-        strict = None
+        strict, new_framer = None, partial(self._new_framer, created)
         if self._strict and created.store:
-            strict = StrictTurn(response, self._new_framer, self._clock, followed)
-        turn = strict or LiveTurn(response, self._new_framer(), followed)
+            strict = StrictTurn(response, new_framer, self._clock, followed)
+        turn = strict or LiveTurn(response, new_framer(), followed)
         written = strict.written if strict else None
         if accepted:
             resumed = self._persistence.resume(

@@ -8,13 +8,16 @@ import asyncio
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from turnlog.app.settings import chain_write_wait_s
 from turnlog.app.turns.in_flight import MOST_READS, BulkWork, OwnerPlaces
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
 from turnlog.app.turns.queued_turns import QueuedTurn
-from turnlog.domain.audit.rows import AuditRow
+from turnlog.domain.audit.filters import AuditFilter
+from turnlog.domain.audit.rows import AuditPage, AuditRow
 from turnlog.domain.errors import (
     ContentExpiredError,
     ForbiddenError,
@@ -158,6 +161,17 @@ class Retrieval:
         live = self._live.items_of(owner, item_ids)
         stored = self._log.items(item_ids - live.keys(), now_s=self._now_s, owner=owner)
         return await asyncio.wrap_future(stored) | live
+
+    async def page(self, wanted: AuditFilter, owner: str) -> tuple[AuditPage, list[Response]]:
+        """A page of the owner's responses, and those of it that are there to be read.
+
+        Raises:
+            InvalidRequestError: the owner has no response `wanted.after`.
+        """
+        page = await asyncio.wrap_future(self._log.find(replace(wanted, owner=owner), asked_by=owner))
+        found = [await self._visible(row.response_id, owner) for row in page.rows]
+        stories = ([recorded.event for recorded in stored] for stored, _ in found if stored)
+        return page, [fold_stored(events) for events in stories]
 
     async def stored(self, response_id: str) -> tuple[AuditRow, list[Recorded]]:
         """The stored part of a response of any owner, even an expired one.

@@ -45,14 +45,20 @@ class StoredStreams:
             async with self._retrieval.places.one(owner):
                 return await self.tell(await self._retrieval.story(response_id, owner))
 
-    async def tell(self, story: Story) -> FrameLog:
-        """The frames of a response that was read already; raises `OwnersShareError` as `of`."""
+    async def tell(self, story: Story, render: Render | None = None) -> FrameLog:
+        """The frames of a response that was read already; raises `OwnersShareError` as `of`.
+
+        Args:
+            render: makes frames of another form, in place of the usual ones.
+        """
         created = story.response.created
         log = FrameLog()
-        frames = await self._retrieval.bulk.run(created.owner, self._render, story.events, story.response)
+        work = render or self._render
+        frames = await self._retrieval.bulk.run(created.owner, work, story.events, story.response)
         log.extend(frames, closed=True)
         holding = Holding(self._in_flight, created.owner)
         holding.grow(log.size_bytes)
         weakref.finalize(log, holding.release)
-        self._logs[created.response_id] = log
+        if render is None:
+            self._logs[created.response_id] = log
         return log

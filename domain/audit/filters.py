@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from turnlog.domain.audit.folding import folded
 from turnlog.domain.audit.rows import ApiStatus
 from turnlog.domain.errors import ForbiddenError, InvalidRequestError
-from turnlog.domain.events import FailureReason
+from turnlog.domain.events import FailureReason, Surface
 from turnlog.domain.lifecycle import Status
 from turnlog.domain.owners import Caller
 
@@ -24,6 +24,7 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "state": tuple(status.value for status in Status),
     "status": get_args(ApiStatus),
     "reason": get_args(FailureReason),
+    "surface": get_args(Surface),
     "order": get_args(Order),
 }
 _FAILED: Final = {"status": ("failed", "cancelled"), "state": ("failed",)}
@@ -52,6 +53,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     model: str | None = None
     owner: str | None = None
+    surface: str | None = None
     chain: str | None = None
     metadata: dict[str, str] = {}
     tool: str | None = None

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnlog.domain.events import FailureReason, Outcome
+from turnlog.domain.events import FailureReason, Outcome, Surface
 from turnlog.domain.usage import Usage
 
 ApiStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -13,7 +13,8 @@ ApiStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed"
 class AuditRow(Struct, frozen=True, kw_only=True):
     """What a list shows of a response.
 
-    `chain` is the id of the oldest response the conversation leads back to, stored or not. `usage` is None
+    `chain` is the id of the oldest response the conversation leads back to, stored or not; `follows` is the
+    one whose transcript a chat's history is (`transcripts`). `usage` is None
     until the turn has ended. `tools` are the tools that were called. `retry_digest` and `body_digest` tell
     the same request from others (`attempts.request_digests`), `is_retry` says that the client counts it as
     one sent again; `tools` and both go when the content expires.
@@ -24,6 +25,8 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     previous_response_id: str | None
     chain: str
     replay_of: str | None
+    follows: str | None = None
+    surface: Surface = "responses"
     owner: str
     model: str
     state: str

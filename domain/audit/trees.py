@@ -32,7 +32,8 @@ def lay_out(rows: Iterable[AuditRow]) -> list[Node]:
     known = {row.response_id: row for row in rows}
     after: defaultdict[str | None, list[AuditRow]] = defaultdict(list)
     for row in sorted(known.values(), key=lambda row: row.created_ms):
-        before = row.replay_of if row.replay_of in known else row.previous_response_id
+        continued = row.previous_response_id or row.follows
+        before = row.replay_of if row.replay_of in known else continued
         after[before if before in known else None].append(row)
     nodes: list[Node] = []
     # A stack, not recursion: a conversation may have thousands of turns.

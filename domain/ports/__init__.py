@@ -46,6 +46,7 @@ from turnlog.domain.ports.log import (
     LogCopier,
     LogExport,
     LogExporter,
+    MetadataWriter,
 )
 from turnlog.domain.ports.models import InstancePins, ModelSource
 from turnlog.domain.ports.wire import Frame, Framer, SharedFrame, parts
@@ -85,6 +86,7 @@ __all__ = [
     "LogCopier",
     "LogExport",
     "LogExporter",
+    "MetadataWriter",
     "ModelSource",
     "Prompt",
     "ReasoningChunk",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from turnlog.domain.audit.filters import AuditFilter
 from turnlog.domain.audit.rows import AuditPage, AuditRow
@@ -87,6 +87,16 @@ class ContentEraser(ContentExpirer, Protocol):
         """
 
 
+class MetadataWriter(Protocol):
+    """Changes the metadata of responses that have ended."""
+
+    def change_metadata(self, response_id: str, metadata: dict[str, Any], *, at_ms: int) -> Future[int]:
+        """Record `MetadataChanged`; how many responses changed, 0 if there is none or it is deleted, or 1.
+
+        The future fails with `IllegalTransitionError` if the turn has not ended, and with `StorageError`.
+        """
+
+
 class EventReader(Protocol):
     """Reads the log on threads of its own, never waiting for a writer. Futures fail with `StorageError`.
 
@@ -142,8 +152,8 @@ class AuditReader(Protocol):
     an owner (D-18). Futures fail with `StorageError`.
     """
 
-    def find(self, wanted: AuditFilter) -> Future[AuditPage]:
-        """One page of the responses that meet every condition.
+    def find(self, wanted: AuditFilter, *, asked_by: str | None = None) -> Future[AuditPage]:
+        """One page of the responses that meet every condition; `asked_by` an owner, it is a read of theirs.
 
         The future fails with `InvalidRequestError` if `after` is not the id of a response one may see.
         """
@@ -156,8 +166,8 @@ class AuditReader(Protocol):
     ) -> Future[list[AuditRow]]:
         """All responses of the conversation that this one is part of, oldest first; at most `limit`.
 
-        Continuations, forks, failed turns, replays. `previous_response_id` makes them a tree; a replay of
-        the first response stands beside it. Empty if the response is not there.
+        Continuations, forks, failed turns, replays. `previous_response_id` and `follows` make them a tree; a
+        replay of the first response stands beside it. Empty if the response is not there.
         """
 
     def replays_of(self, response_id: str, *, owner: str | None = None) -> Future[list[AuditRow]]:

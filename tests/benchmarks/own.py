@@ -15,12 +15,16 @@ from tests.app.services import asked, running
 from tests.serving import RunningServer, serving
 from turnlog.app.http.service import Service
 from turnlog.app.turns.live import LiveTurn
+from turnlog.domain.events import Surface
 
 TOKENS = 2_000
 SCRIPT: Json = {
     "concurrency": 64,
     "turns": [entry("many", *[{"text": f"word{number} "} for number in range(TOKENS)], STOP), HELLO],
 }
+
+
+SURFACES: dict[str, Surface] = {"turns": "responses", "chats": "chat"}
 
 
 async def frames_per_second(server: RunningServer, streams: int) -> float:
@@ -56,10 +60,10 @@ async def read_all(turn: LiveTurn) -> None:
         pass
 
 
-async def own_work_us(service: Service, turns: int) -> float:
+async def own_work_us(service: Service, turns: int, surface: Surface = "responses") -> float:
     """Processor time a token costs from the engine's chunk to frame and stored event, without HTTP."""
     began = time.process_time()
-    running_turns = [await service.turns.begin(asked("many")) for _ in range(turns)]
+    running_turns = [await service.turns.begin(asked("many", surface=surface)) for _ in range(turns)]
     await asyncio.gather(*(read_all(turn) for turn in running_turns))
     await asyncio.gather(*(turn.settled.wait() for turn in running_turns))
     return (time.process_time() - began) / (turns * TOKENS) * 1e6
@@ -111,11 +115,12 @@ async def measure() -> list[tuple[str, str, str]]:
             await own_work_us(service, 1)
             rows += [
                 (
-                    f"µs of own work per token, {turns} turns",
-                    f"{await own_work_us(service, turns):.1f}",
+                    f"µs of own work per token, {turns} {what}",
+                    f"{await own_work_us(service, turns, surface):.1f}",
                     "< 25",
                 )
                 for turns in (1, 50)
+                for what, surface in SURFACES.items()
             ]
             before = stored_bytes(folder / "turnlog.db")
             await own_work_us(service, 20)

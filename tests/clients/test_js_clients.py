@@ -131,3 +131,31 @@ def test_the_official_client_has_every_method_of_responses(server: RunningServer
         "input items": ["user", "assistant", "user"],
         "input tokens": True,
     }
+
+
+def test_the_official_client_speaks_chat_completions(server: RunningServer) -> None:
+    """C1, F1: whole, streamed, with tools, stored; a failure after the first byte is thrown."""
+    assert told("openai_sdk_chat.mjs", server) == {
+        "deltas": ["", "Hel", "lo", "stop"],
+        "reasoning": "let me see",
+        "parsed": {"city": "Paris", "degrees": 21},
+        "stored": [True, {"of": "nobody"}, True],
+        "loop": ["the sum is 3", "the sum is 7", "They make 3 and 7.", "stop"],
+        "loop, streamed": ["the sum is 3", "1 and 2 make 3.", "stop"],
+        "runner": "They make 3 and 7.",
+        "failing": {"thrown": "500 it broke"},
+        "failing, streamed": {"thrown": "it broke"},
+        "failing, by the streaming aid": {"thrown": "it broke"},
+    }
+
+
+def test_the_ai_sdk_speaks_chat_completions(server: RunningServer) -> None:
+    """C1, F1. Its provider for OpenAI shows no reasoning of this API."""
+    spoken = {
+        name: [{key: value for key, value in step.items() if key != "reasoning"} for step in trial]
+        if isinstance(trial, list) and isinstance(trial[0], dict)
+        else trial
+        for name, trial in AI_SDK.items()
+    }
+
+    assert told("ai_sdk_chat.mjs", server) == spoken

@@ -8,6 +8,7 @@ from typing import Any
 from turnlog.domain.errors import IllegalTransitionError
 from turnlog.domain.events import (
     GenerationStarted,
+    MetadataChanged,
     PersistHardTimedOut,
     ResponseCreated,
     ResponseDeleted,
@@ -62,6 +63,7 @@ FAILED = TurnFailed(at_ms=NOON_MS + 2_000, reason="error", message="it broke")
 PERSISTED = TurnPersisted(at_ms=NOON_MS + 2_100, write_ms=2.5)
 REQUEUED = TurnRequeued(at_ms=NOON_MS + 5, boot_id="next")
 DELETED = ResponseDeleted(at_ms=NOON_MS + 3_000, asked_by="local")
+RENAMED = MetadataChanged(at_ms=NOON_MS + 2_500, metadata={"team": "zanzibar"})
 STEERED = SteerAccepted(at_ms=NOON_MS + 20, steer_id="steer_1", input=(Message("user", "stop"),))
 STEERS_COMMITTED = SteersCommitted(at_ms=NOON_MS + 2_200, steer_ids=("steer_1",), successor="resp_2")
 STEERS_FAILED = SteersFailed(at_ms=NOON_MS + 2_200, steer_ids=("steer_1",), code="response_not_active")

@@ -103,6 +103,39 @@ def test_an_answer_has_the_format_that_is_asked_for(http: httpx.Client) -> None:
     assert json.loads(answer["output_text"]) in ({"x": 1, "y": "é"}, {"x": 2, "y": "é"})
 
 
+def test_a_chat_has_the_format_and_makes_the_calls_that_it_is_asked_for(http: httpx.Client) -> None:
+    """D-08, F1: by a model that would never do so by itself."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"enum": [1, 2]}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    messages = [{"role": "user", "content": "Where?"}]
+    asked = {"model": "tiny", "messages": messages, "max_tokens": 200, "seed": 7}
+    find = {"type": "function", "function": {"name": "find", "parameters": TOOLS[0]["parameters"]}}
+    named = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+    wrong = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "nonsense"}}}
+
+    formed, called, refused = (
+        http.post("/v1/chat/completions", json=asked | more)
+        for more in (
+            {"response_format": named},
+            {"tools": [find], "tool_choice": "required", "parallel_tool_calls": False},
+            {"response_format": wrong},
+        )
+    )
+
+    content = formed.json()["choices"][0]["message"]["content"]
+    assert json.loads(content) in ({"x": 1}, {"x": 2})
+    (choice,) = called.json()["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert (choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "find")
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == ("response_format", "invalid_schema")
+
+
 def echoed(response: Json) -> Json:
     return {name: response[name] for name in OWN if name in response}
 

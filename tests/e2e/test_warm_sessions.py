@@ -177,3 +177,35 @@ def test_the_log_of_a_warm_chain_gives_its_prompts_back(warm: Server) -> None:
     assert lengths == [answer["usage"]["total_tokens"] for answer in answers]
     shared = [response.started.prompt.shared for response in chain if response.started]
     assert shared == [0, *lengths[:-1]]
+
+
+def test_a_chat_that_sends_its_history_is_spared_all_of_it(warm: Server) -> None:
+    """Decision 11: on the surface of Chat Completions, too, and what was said there is known here."""
+    history: list[Json] = []
+    usages: list[Json] = []
+    for text in ("A chat that begins with more than the 64 tokens that make a cache worth it.", *TEXTS[:3]):
+        history.append({"role": "user", "content": text})
+        body = {"model": "tiny", "messages": history, "temperature": 0, "max_tokens": 8}
+        answer = warm.http.post("/v1/chat/completions", json=body).raise_for_status().json()
+        history.append(answer["choices"][0]["message"])
+        usages.append(answer["usage"])
+
+    spared = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert spared[1:] == [usage["total_tokens"] for usage in usages[:-1]]
+
+
+def test_a_question_has_the_same_answer_on_both_surfaces(warm: Server) -> None:
+    """At temperature 0, token for token."""
+    question = "What is the same, whoever asks?"
+    body = {"model": "tiny", "temperature": 0, "max_tokens": 8, "logprobs": True, "cache_salt": "chat"}
+    chat = warm.http.post(
+        "/v1/chat/completions", json=body | {"messages": [{"role": "user", "content": question}]}
+    )
+    choice = chat.raise_for_status().json()["choices"][0]
+
+    include = ["message.output_text.logprobs"]
+    answer = warm.ask(question, include=include, cache_salt="responses").json()
+
+    (part,) = answer["output"][0]["content"]
+    assert choice["message"]["content"] == part["text"]
+    assert choice["logprobs"]["content"] == part["logprobs"]

@@ -107,7 +107,7 @@ class Server:
             load=self.journal,
             clock=self.clock,
             ids=ids,
-            new_framer=Framer,
+            new_framer=lambda _: Framer(),
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
             prefix_cache=no_sessions(self.clock),

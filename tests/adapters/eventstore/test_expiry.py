@@ -25,7 +25,7 @@ from tests.adapters.eventstore.stories import (
     without_deltas,
     write_locked,
 )
-from tests.domain.stories import DELETED, REQUEUED, STEERS_COMMITTED, STEERS_FAILED
+from tests.domain.stories import DELETED, RENAMED, REQUEUED, STEERS_COMMITTED, STEERS_FAILED
 from tests.listed import listed
 from turnlog.adapters.eventstore.codec import EventMapper
 from turnlog.adapters.eventstore.store import open_reader, vacuum
@@ -127,7 +127,7 @@ def files(path: Path) -> Iterator[bytes]:
 def test_nothing_of_what_was_said_is_left_in_any_event() -> None:
     """D-14."""
     mapper = EventMapper()
-    events = [each.event for each in LIFE] + [BROKEN, HARD_TIMED_OUT, REQUEUED, DELETED]
+    events = [each.event for each in LIFE] + [BROKEN, HARD_TIMED_OUT, REQUEUED, DELETED, RENAMED]
     events += [STEERED, STEERS_COMMITTED, STEERS_FAILED]
     assert {type(event) for event in events} | {ContentExpired} == set(get_args(ResponseEvent))
 

@@ -79,6 +79,8 @@ def test_what_matters_most_is_decided_so() -> None:
         "/v1/responses/{response_id}/cancel",
         "/v1/responses/{response_id}/input_items",
         "/v1/responses/input_tokens",
+        "/v1/chat/completions",
+        "/v1/chat/completions/{response_id}",
     }
     assert by_roles[OPERATOR] == {
         "/metrics",

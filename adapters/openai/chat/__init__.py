@@ -1,0 +1,1 @@
+"""Chat Completions, a second reading and writing of the same turns."""
