@@ -1,6 +1,7 @@
 """Steering: text that a user types while the model works (D-40)."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,18 @@ def test_a_running_response_ends_at_its_next_token_and_goes_on_with_the_input(
 
 def assert_logged(server: RunningServer, steer_id: str, cut: Json, successor: Json) -> None:
     with server.http as http:
+
+        def story(response_id: str, last: str) -> list[Json]:
+            told: list[Json] = http.get(f"/v1/responses/{response_id}/events").json().get("data", [])
+            return told if any(each["event"] == last for each in told) else []
+
         stories = {
-            each["id"]: http.get(f"/v1/responses/{each['id']}/events").json()["data"]
-            for each in (cut, successor)
+            # The terminal frame goes out before its event is stored.
+            response["id"]: until(partial(story, response["id"], last))
+            for response, last in (
+                (cut, "response.steers_committed.v1"),
+                (successor, "response.committed.v1"),
+            )
         }
         again = http.get(f"/v1/responses/{cut['id']}").json()
     events = {each["event"]: each["data"] for each in stories[cut["id"]]}
