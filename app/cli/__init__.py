@@ -63,7 +63,7 @@ def main() -> None:
 
 
 _COMMANDS = {
-    "serve": ("serve", "serve_command", "Serve /v1/responses."),
+    "serve": ("serve", "serve_command", "Serve /v1/responses and /v1/chat/completions."),
     "models": (
         "models",
         "models",
