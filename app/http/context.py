@@ -1,5 +1,6 @@
 """The routes of what a response is made from: its input items, and how many tokens they would be."""
 
+import asyncio
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -36,7 +37,7 @@ async def list_input_items(response_id: str, request: HttpRequest, service: Serv
     )
     async with service.retrieval.places.one(caller.owner):
         context = await service.retrieval.context(response_id, caller.owner, limit=MOST_LINKS)
-        return await service.retrieval.bulk.run(caller.owner, page, context)
+        return await asyncio.wrap_future(service.in_turn(caller.owner, partial(page, context)))
 
 
 @get("/v1/responses/input_tokens")

@@ -10,11 +10,12 @@ from turnlog.app.models import Models
 from turnlog.app.operations.health import Health
 from turnlog.app.operations.metrics import Metrics
 from turnlog.app.replay import Replays
-from turnlog.app.turns.accept import InTurn, Turns
+from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.background import Background
 from turnlog.app.turns.cancellation import Cancellation
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.idempotency import IdempotencyKeys
+from turnlog.app.turns.in_flight import InTurn
 from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.retrieval import Retrieval

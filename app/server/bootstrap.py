@@ -39,11 +39,12 @@ from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
-from turnlog.app.turns.in_flight import MOST_BYTES
+from turnlog.app.turns.in_flight import MOST_BYTES, InTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
+from turnlog.app.turns.preparation import Preparation
 from turnlog.app.turns.quotas import Quotas
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Retrieval
@@ -80,18 +81,19 @@ def assemble(
     clock = SystemClock()
     live = LiveTurns()
     pending: PendingAppends = PendingWrites(live.owner_of)
-    retrieval = Retrieval(reader, live, pending, clock)
+    slow_work = _slow_work(resources)
+    retrieval = Retrieval(reader, live, pending, clock, in_turn=slow_work.submit)
     access = Access(KeyRing(key_file(settings)), lock.token if lock else None)
     models, prefix_cache, idle = _model_floor(settings, sources, resources, clock, access)
     metrics = _metrics(models, prefix_cache, pending, journal, clock)
-    plans = _plans(resources)
     audit = Audit(reader, retrieval, clock)
     in_flight = SharedBudget("bytes_in_flight", MOST_BYTES, lambda: access.is_shared)
-    metrics.show(*reader.budgets, *models.budgets, plans.threads, plans.seconds, RENDER_SECONDS)
+    metrics.show(*reader.budgets, *models.budgets, slow_work.threads, slow_work.seconds, RENDER_SECONDS)
     metrics.show(in_flight, retrieval.places.budget, audit.told_bytes)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
-    turns = Turns(
+    turns = _turns(
+        settings,
         models=models,
         chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
         retrieval=retrieval,
@@ -99,21 +101,10 @@ def assemble(
         persistence=persistence,
         load=journal,
         clock=clock,
-        ids=SystemIds(clock),
-        new_framer=_framer_of,
-        boot_id=str(uuid.uuid4()),
-        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         prefix_cache=prefix_cache,
-        in_turn=plans.submit,
+        in_turn=slow_work.submit,
         hooks=Hooks(metrics, idle),
-        strict=settings.durability == "strict",
-        idempotency_grace_s=settings.idempotency_grace_s,
     )
-
-    def interrupt() -> None:
-        reader.interrupt()
-        plans.interrupt()
-
     background = Background(turns, live, measured, reader, Framer)
     cancellation = Cancellation(live, background)
     return Service(
@@ -133,30 +124,70 @@ def assemble(
         ),
         metadata=MetadataChanges(journal, live, lambda: persistence.open_ids, clock),
         retrieval=retrieval,
-        streams=StoredStreams(retrieval, framed, in_flight),
+        streams=StoredStreams(retrieval, framed, in_flight, slow_work.submit),
         in_flight=in_flight,
         idempotency_keys=IdempotencyKeys(retrieval, live, clock),
         audit=audit,
         health=Health(models, reader, journal, lambda: turns.shutting_down),
         access=access,
-        quotas=Quotas(
-            live,
-            in_force=lambda: access.keys_in_use,
-            retry_after_s=models.retry_after_s,
-            max_queued=settings.max_queued_turns_per_owner,
-            max_streams=settings.max_streams_per_owner,
-            max_websockets=settings.max_websockets_per_owner,
-        ),
+        quotas=_quotas(settings, live, access, models),
         heartbeat_s=settings.heartbeat_s,
         chat_store=settings.chat_store,
         recover=partial(recover, journal, reader, clock, background.restore, metrics.turn_lost),
         tidy=prefix_cache.sweep,
         sweep=partial(sweep, journal, persistence, clock),
         copier=journal,
-        in_turn=plans.submit,
-        interrupt=interrupt,
+        in_turn=slow_work.submit,
+        interrupt=partial(_interrupt, reader, slow_work),
         announce=lock.describe if lock else lambda _: None,
     )
+
+
+def _turns(
+    settings: Settings,
+    *,
+    models: Models,
+    chains: Chains,
+    retrieval: Retrieval,
+    live: LiveTurns,
+    persistence: Persistence,
+    load: JournalLoad,
+    clock: Clock,
+    prefix_cache: PrefixCache,
+    in_turn: InTurn,
+    hooks: Hooks,
+) -> Turns:
+    """The turns of this process, which has an id of its own."""
+    boot_id = str(uuid.uuid4())
+    preparation = Preparation(
+        models=models,
+        chains=chains,
+        retrieval=retrieval,
+        prefix_cache=prefix_cache,
+        in_turn=in_turn,
+        boot_id=boot_id,
+    )
+    return Turns(
+        models=models,
+        preparation=preparation,
+        live=live,
+        persistence=persistence,
+        load=load,
+        clock=clock,
+        ids=SystemIds(clock),
+        new_framer=_framer_of,
+        boot_id=boot_id,
+        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
+        prefix_cache=prefix_cache,
+        hooks=hooks,
+        strict=settings.durability == "strict",
+        idempotency_grace_s=settings.idempotency_grace_s,
+    )
+
+
+def _interrupt(*queues: SqliteEventReader | OwnerQueue) -> None:
+    for each in queues:
+        each.interrupt()
 
 
 def _framer_of(created: ResponseCreated) -> FramerPort:
@@ -181,12 +212,24 @@ def _store(settings: Settings, resources: ExitStack) -> tuple[SqliteEventJournal
     return journal, reader
 
 
-def _plans(resources: ExitStack) -> OwnerQueue:
-    """Where bodies are decoded and turns planned, which can take long: owners take turns."""
-    plans = OwnerQueue("plan", _PLAN_THREADS)
-    resources.callback(plans.close)
-    resources.callback(plans.interrupt)
-    return plans
+def _slow_work(resources: ExitStack) -> OwnerQueue:
+    """Where long bodies are decoded, long stories folded and turns planned: owners take turns."""
+    queue = OwnerQueue("plan", _PLAN_THREADS)
+    resources.callback(queue.close)
+    resources.callback(queue.interrupt)
+    return queue
+
+
+def _quotas(settings: Settings, live: LiveTurns, access: Access, models: Models) -> Quotas:
+    """What each owner may have running, queued and streaming, while there are keys."""
+    return Quotas(
+        live,
+        in_force=lambda: access.keys_in_use,
+        retry_after_s=models.retry_after_s,
+        max_queued=settings.max_queued_turns_per_owner,
+        max_streams=settings.max_streams_per_owner,
+        max_websockets=settings.max_websockets_per_owner,
+    )
 
 
 def _model_floor(

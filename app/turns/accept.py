@@ -5,71 +5,37 @@ after that is an event (D-26). `app.turns.run` takes the turn from here to its e
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from turnlog.app.models import Admission, Lease, Models
-from turnlog.app.prefix_cache import PrefixCache, Scope
+from turnlog.app.prefix_cache import PrefixCache
 from turnlog.app.settings import retention_s
-from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.engine_stream import Arrivals
 from turnlog.app.turns.live import FrameLog, LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import Persistence, TurnLog
-from turnlog.app.turns.plan import Plan, make_plan
-from turnlog.app.turns.retrieval import Retrieval
+from turnlog.app.turns.preparation import Preparation, Prepared
 from turnlog.app.turns.run import Dependencies, Limits, TurnHooks, TurnRun
 from turnlog.app.turns.steering import Steering
 from turnlog.app.turns.strict import StrictTurn
 from turnlog.app.turns.unstored import UnstoredTurns
-from turnlog.domain.continuation import check_identity
-from turnlog.domain.conversation import Chain
 from turnlog.domain.errors import BindingChangedError, ShuttingDownError, StorageUnavailableError
 from turnlog.domain.events import FailureReason, ResponseCreated
 from turnlog.domain.ids import IdKind
-from turnlog.domain.inputs import ItemReference
 from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, Framer, IdSource, JournalLoad
 from turnlog.domain.request import TurnRequest
 from turnlog.domain.rerun import Changes, as_request
 from turnlog.domain.response import Response
-from turnlog.domain.retention import earliest_expiry, expires_at
-
-_Result = TypeVar("_Result")
+from turnlog.domain.retention import expires_at
 
 _TOKEN_BYTES = 36
 """The memory of one token id in a prompt: an integer and a reference to it."""
-
-
-class InTurn(Protocol):
-    """Runs slow work on threads, in turn by whom it is for; cancelling the future gives it up."""
-
-    def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
-
-
-class Prepared(NamedTuple):
-    """A request that can be accepted: what its turn will be, the chain it continues, where caches are found.
-
-    `asked_ms` is when the request came.
-    """
-
-    request: TurnRequest
-    owner: str
-    plan: Plan
-    chain: Chain
-    scope: Scope
-
-    def expires_ms(self, created: ResponseCreated) -> int:
-        """When the response can no longer be continued (`retention.earliest_expiry`).
-
-        This number is all that the turn's last write keeps of the chain (R-126, R-352).
-        """
-        return earliest_expiry(created, (response.created for response in self.chain)) * 1000
 
 
 class Accepted(NamedTuple):
@@ -98,8 +64,7 @@ class Turns:
         self,
         *,
         models: Models,
-        chains: Chains,
-        retrieval: Retrieval,
+        preparation: Preparation,
         live: LiveTurns,
         persistence: Persistence,
         load: JournalLoad,
@@ -109,14 +74,12 @@ class Turns:
         boot_id: str,
         limits: Limits,
         prefix_cache: PrefixCache,
-        in_turn: InTurn,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
     ) -> None:
         self._models = models
-        self.chains = chains
-        self._retrieval = retrieval
+        self.preparation = preparation
         self._live = live
         self._persistence = persistence
         self._load = load
@@ -125,7 +88,6 @@ class Turns:
         self._new_framer = new_framer
         self._boot_id = boot_id
         self._prefix_cache = prefix_cache
-        self._in_turn = in_turn
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s
@@ -161,7 +123,7 @@ class Turns:
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, admission, asked_ms, unstored=unstored)
+            prepared = await self.preparation.of(request, owner, admission, asked_ms, unstored=unstored)
             self._refuse_if_shutting_down()
             admission.weigh(size_bytes + len(prepared.plan.prompt.ids) * _TOKEN_BYTES)
             response = self._created(prepared, admission.lease.instance_id)
@@ -188,7 +150,7 @@ class Turns:
         try:
             admission.weigh(size_bytes)
             self._refuse_if_behind(request)
-            prepared = await self._prepare(request, owner, admission, asked_ms)
+            prepared = await self.preparation.of(request, owner, admission, asked_ms)
             self._refuse_if_shutting_down()
             return (
                 self._created(prepared, admission.lease.instance_id),
@@ -207,7 +169,7 @@ class Turns:
         admission = self._models.admit(created.model, created.owner, yields=True)
         try:
             request = replace(as_request(created, Changes()), replay_of=created.replay_of)
-            prepared = await self._prepare(request, created.owner, admission, response.asked_ms)
+            prepared = await self.preparation.of(request, created.owner, admission, response.asked_ms)
             _refuse_if_changed(admission.lease, accepted.fingerprint)
             self._refuse_if_shutting_down()
             return self._set_running(response, prepared, admission, accepted)
@@ -242,83 +204,10 @@ class Turns:
         admission = self._models.admit(request.model, owner)
         try:
             admission.weigh(size_bytes)
-            prepared = await self._prepare(request, owner, admission, asked_ms, fits=False)
+            prepared = await self.preparation.of(request, owner, admission, asked_ms, fits=False)
             return len(prepared.plan.prompt.ids)
         finally:
             admission.release()
-
-    async def _prepare(
-        self,
-        request: TurnRequest,
-        owner: str,
-        admission: Admission,
-        asked_ms: int,
-        *,
-        fits: bool = True,
-        unstored: UnstoredTurns | None = None,
-    ) -> Prepared:
-        """Whatever can refuse a turn once it is admitted.
-
-        Args:
-            fits: whether to refuse a prompt that leaves no room for an answer.
-            unstored: as for `begin`.
-        """
-        lease = await admission.take_lease()
-        request = request.with_defaults(self._models.defaults(lease.name))
-        async with AsyncExitStack() as held:
-            if request.previous_response_id:
-                await held.enter_async_context(self._retrieval.places.one(owner))
-            return await self._planned(request, owner, lease, asked_ms, fits=fits, unstored=unstored)
-
-    async def _planned(
-        self,
-        request: TurnRequest,
-        owner: str,
-        lease: Lease,
-        asked_ms: int,
-        *,
-        fits: bool,
-        unstored: UnstoredTurns | None,
-    ) -> Prepared:
-        chain = await self.chains.resolve(request.previous_response_id, owner, unstored)
-        if chain:
-            self._check_model(chain, lease, exempt=request.replay_of is not None)
-        referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
-        items = await self._retrieval.items(referenced, owner) if referenced else {}
-        scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
-        window_tokens = self._models.window_tokens(lease.engine)
-        work = partial(
-            make_plan,
-            lease.engine,
-            request,
-            chain,
-            items,
-            self._prefix_cache.answers(scope),
-            window_tokens=window_tokens,
-            fits=fits or request.truncation == "auto",
-            asked_ms=asked_ms,
-        )
-        plan = await asyncio.wrap_future(self._in_turn((owner, lease.name), work))
-        self._models.check_prompt(lease, plan.record.digest)
-        return Prepared(request, owner, plan, chain, scope)
-
-    def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
-        """Refuse to continue a chain on another model than the one it was made with (R-138, R-145).
-
-        Args:
-            exempt: whether a different model is intended, as in a replay (D-27).
-        """
-        if not lease.holds:
-            raise BindingChangedError(lease.name, "while its previous response was looked up")
-        if exempt:
-            return
-        check_identity(
-            chain[-1],
-            model=lease.name,
-            boot_id=self._boot_id,
-            instance_id=lease.instance_id,
-            fingerprint=lease.engine.info.model_fingerprint,
-        )
 
     @property
     def running(self) -> int:

@@ -3,9 +3,10 @@
 import asyncio
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from typing import Protocol, TypeVar
 
 from turnlog.domain.budgets import Budget, SharedBudget
 from turnlog.domain.errors import OwnersShareError
@@ -20,32 +21,25 @@ MOST_READS = 2
 """Of one owner: the log's reader serves an owner's reads one by one, and another is worked on meanwhile."""
 
 _Result = TypeVar("_Result")
-_Arguments = ParamSpec("_Arguments")
 
 
-class BulkWork:
-    """Long computations off the event loop, one at a time for each owner.
+class InTurn(Protocol):
+    """Runs slow work on threads, in turn by whom it is for; cancelling the future gives it up.
 
-    They hold Python's lock most of their time; many threads of one owner would keep it from everybody else.
+    It holds Python's lock most of its time: many threads of one owner would keep it from everybody else.
     """
 
-    def __init__(self) -> None:
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+    def __call__(self, whose: Hashable, work: Callable[[], _Result], /) -> Future[_Result]: ...
 
-    async def run(
-        self,
-        owner: str,
-        work: Callable[_Arguments, _Result],
-        *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs,
-    ) -> _Result:
-        """What `work` gives for these arguments. If it is cancelled, it waits for the thread all the same."""
-        async with self._locks.setdefault(owner, asyncio.Lock()):
-            working = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
-            try:
-                return await asyncio.shield(working)
-            finally:
-                await asyncio.wait((working,))
+
+def at_once(_: Hashable, work: Callable[[], _Result], /) -> Future[_Result]:
+    """Work on the caller's own thread, where nobody else waits for it."""
+    future: Future[_Result] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 class OwnerPlaces:

@@ -6,12 +6,13 @@ chains, item references, replay and audit.
 
 import asyncio
 from collections.abc import Callable, Sequence, Set
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from turnlog.app.settings import chain_write_wait_s
-from turnlog.app.turns.in_flight import MOST_READS, BulkWork, OwnerPlaces
+from turnlog.app.turns.in_flight import MOST_READS, InTurn, OwnerPlaces, at_once
 from turnlog.app.turns.live import LiveTurn
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.persistence import PendingAppends
@@ -33,7 +34,6 @@ from turnlog.domain.ports import AuditReader, Clock, EventReader
 from turnlog.domain.response import Response, fold_stored
 
 _Folded = TypeVar("_Folded")
-_Arguments = ParamSpec("_Arguments")
 
 _FEW_EVENTS = 50
 """So many are folded faster than a thread starts; more would stall all streams."""
@@ -69,12 +69,20 @@ class Retrieval:
     until it is let go.
     """
 
-    def __init__(self, log: Log, live: LiveTurns, pending: PendingAppends, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: Log,
+        live: LiveTurns,
+        pending: PendingAppends,
+        clock: Clock,
+        *,
+        in_turn: InTurn = at_once,
+    ) -> None:
         self._log = log
         self._live = live
         self._pending = pending
         self._clock = clock
-        self.bulk = BulkWork()
+        self._in_turn = in_turn
         self.places = OwnerPlaces("owner_reads", MOST_READS)
 
     def live(self, response_id: str, owner: str = LOCAL_OWNER) -> LiveTurn | None:
@@ -110,7 +118,7 @@ class Retrieval:
         awaited = self._pending.concerns(response_id, owner)
         stored, expires_at = await self._visible(response_id, owner)
         otherwise = StorageTimeoutError(response_id) if awaited else ResponseNotFoundError(response_id)
-        return await self._off_loop(owner, len(stored), _whole, stored, expires_at, otherwise)
+        return await self._off_loop(owner, len(stored), partial(_whole, stored, expires_at, otherwise))
 
     async def events(self, response_id: str, owner: str = LOCAL_OWNER) -> list[Recorded]:
         """The stored events of a response, in order; those of a turn that has just ended may take a moment.
@@ -134,7 +142,7 @@ class Retrieval:
         groups = await asyncio.wrap_future(found)
         if not groups:
             return []
-        chain = await self._off_loop(owner, sum(map(len, groups)), _folded, groups)
+        chain = await self._off_loop(owner, sum(map(len, groups)), partial(_folded, groups))
         return chain if chain[-1].ended else []
 
     async def context(self, response_id: str, owner: str, *, limit: int) -> list[Response]:
@@ -205,7 +213,9 @@ class Retrieval:
         if row.expired or row.expires_at <= self._now_s:
             raise ContentExpiredError(response_id)
         otherwise = StorageTimeoutError(response_id) if awaited else NotEndedError(response_id)
-        story = await self._off_loop(row.owner, len(events), _whole, events, row.expires_at, otherwise)
+        story = await self._off_loop(
+            row.owner, len(events), partial(_whole, events, row.expires_at, otherwise)
+        )
         if not await self.reads_content(caller, row):
             raise ForbiddenError("Operators may replay failed turns only.")
         return story
@@ -225,18 +235,11 @@ class Retrieval:
             found = await asyncio.wrap_future(self._log.row(earlier))
         return found is not None and found.reason is not None
 
-    async def _off_loop(
-        self,
-        owner: str,
-        events: int,
-        fold: Callable[_Arguments, _Folded],
-        *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs,
-    ) -> _Folded:
+    async def _off_loop(self, owner: str, events: int, fold: Callable[[], _Folded]) -> _Folded:
         """What `fold` makes of so many events, on a thread if they are many."""
         if events <= _FEW_EVENTS:
-            return fold(*args, **kwargs)
-        return await self.bulk.run(owner, fold, *args, **kwargs)
+            return fold()
+        return await asyncio.wrap_future(self._in_turn(owner, fold))
 
     @property
     def _now_s(self) -> int:

@@ -3,8 +3,9 @@
 import asyncio
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from turnlog.app.turns.in_flight import Holding
+from turnlog.app.turns.in_flight import Holding, InTurn
 from turnlog.app.turns.live import FrameLog
 from turnlog.app.turns.retrieval import Retrieval, Story
 from turnlog.domain.budgets import SharedBudget
@@ -23,8 +24,11 @@ class StoredStreams:
         in_flight: bounds the frames of all streams that are being read.
     """
 
-    def __init__(self, retrieval: Retrieval, render: Render, in_flight: SharedBudget) -> None:
+    def __init__(
+        self, retrieval: Retrieval, render: Render, in_flight: SharedBudget, in_turn: InTurn
+    ) -> None:
         self._retrieval = retrieval
+        self._in_turn = in_turn
         self._render = render
         self._in_flight = in_flight
         self._logs: weakref.WeakValueDictionary[str, FrameLog] = weakref.WeakValueDictionary()
@@ -53,8 +57,8 @@ class StoredStreams:
         """
         created = story.response.created
         log = FrameLog()
-        work = render or self._render
-        frames = await self._retrieval.bulk.run(created.owner, work, story.events, story.response)
+        work = partial(render or self._render, story.events, story.response)
+        frames = await asyncio.wrap_future(self._in_turn(created.owner, work))
         log.extend(frames, closed=True)
         holding = Holding(self._in_flight, created.owner)
         holding.grow(log.size_bytes)

@@ -89,7 +89,7 @@ async def chain_ms(service: Service, length: int, repeats: int = 50) -> float:
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
-        chain = await service.turns.chains.resolve(previous)
+        chain = await service.turns.preparation.chains.resolve(previous)
         times.append((time.perf_counter() - began) * 1000)
         assert len(chain) == length
     return statistics.median(times)

@@ -1,8 +1,7 @@
 """One server process on the model's disk: the real application code between a faulty store and a puppet."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
-from concurrent.futures import Future
+from collections.abc import Coroutine
 from typing import Any, TypeVar, cast
 
 from tests.fakes.clock import VirtualClock, VirtualLoop
@@ -13,9 +12,11 @@ from turnlog.adapters.openai.frames import Framer
 from turnlog.app.turns.accept import Turns
 from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.expiry import sweep
+from turnlog.app.turns.in_flight import at_once
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.pending import PendingWrites
 from turnlog.app.turns.persistence import PendingAppends, Persistence
+from turnlog.app.turns.preparation import Preparation
 from turnlog.app.turns.recovery import recover
 from turnlog.app.turns.retrieval import Log, Retrieval
 from turnlog.app.turns.run import Limits
@@ -60,16 +61,6 @@ class CountedRetains:
         self.retired -= 1
 
 
-def at_once(_: Hashable, work: Callable[[], _Result], /) -> Future[_Result]:
-    """Works without a thread."""
-    future: Future[_Result] = Future()
-    try:
-        future.set_result(work())
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
 class Unobserved:
     """A `TurnHooks` that nobody asks."""
 
@@ -98,10 +89,18 @@ class Server:
         self.live = LiveTurns()
         self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
         self.persistence = Persistence(self.journal, self.pending, self.pins, self.live, self.clock)
+        models = resident({MODEL: self.engine}, self.clock)
+        prefix_cache = no_sessions(self.clock)
         self.turns = Turns(
-            models=resident({MODEL: self.engine}, self.clock),
-            chains=Chains(self.retrieval, self.pending, self.clock, max_length=100),
-            retrieval=self.retrieval,
+            models=models,
+            preparation=Preparation(
+                models=models,
+                chains=Chains(self.retrieval, self.pending, self.clock, max_length=100),
+                retrieval=self.retrieval,
+                prefix_cache=prefix_cache,
+                in_turn=at_once,
+                boot_id="boot",
+            ),
             live=self.live,
             persistence=self.persistence,
             load=self.journal,
@@ -110,8 +109,7 @@ class Server:
             new_framer=lambda _: Framer(),
             boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
-            prefix_cache=no_sessions(self.clock),
-            in_turn=at_once,
+            prefix_cache=prefix_cache,
             hooks=Unobserved(),
             strict=False,
             idempotency_grace_s=0,

@@ -1,9 +1,8 @@
 """What one owner has under way at once (decision 20)."""
 
 import asyncio
-import threading
 
-from turnlog.app.turns.in_flight import BulkWork, OwnerPlaces
+from turnlog.app.turns.in_flight import OwnerPlaces
 
 
 async def test_an_owner_reads_so_much_at_once_and_nobody_else_waits_for_it() -> None:
@@ -26,20 +25,3 @@ async def test_an_owner_reads_so_much_at_once_and_nobody_else_waits_for_it() -> 
 
     assert order == ["a1", "a2", "b1", "a4"]
     assert places.budget.in_use() == 0
-
-
-async def test_long_work_of_an_owner_runs_one_by_one_beside_that_of_others() -> None:
-    """T2-20."""
-    bulk, meeting = BulkWork(), threading.Barrier(2)
-    running: list[str] = []
-
-    def work(name: str) -> list[str]:
-        running.append(name)
-        meeting.wait(10)  # for the other owner's
-        seen = [each for each in running if each[0] == name[0]]
-        running.remove(name)
-        return seen
-
-    seen = await asyncio.gather(*(bulk.run(name[0], work, name) for name in ("a1", "a2", "b1", "b2")))
-
-    assert seen == [["a1"], ["a2"], ["b1"], ["b2"]]

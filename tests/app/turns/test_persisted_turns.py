@@ -20,7 +20,7 @@ from turnlog.domain.response import Response, api_status
 
 def pending_of(service: Service) -> PendingAppends:
     """The tracker of the service's store."""
-    return service.turns.chains.pending
+    return service.turns.preparation.chains.pending
 
 
 async def test_a_lane_is_free_while_the_write_of_the_turn_before_is_wedged(
