@@ -1,7 +1,7 @@
 """Closing connections whose reader does not take what was written: HTTP and WebSocket alike (R-310)."""
 
 import logging
-from asyncio import AbstractEventLoop, TimerHandle, Transport
+from asyncio import AbstractEventLoop, Protocol, TimerHandle, Transport
 from collections.abc import Callable
 
 log = logging.getLogger("turnlog")
@@ -10,8 +10,8 @@ LEAST_TAKEN_BYTES = 16 * 1024
 """What a reader has to take of a full buffer within the drain limit, lest it count as stalled."""
 
 
-class ReaderWatch:
-    """A part of a protocol: while it is watched, a reader that stalls loses its connection.
+class ReaderWatch(Protocol):
+    """A part of a protocol: a reader that takes too little of a full buffer loses its connection.
 
     `was_cut_off` says that one has.
     """
@@ -22,6 +22,16 @@ class ReaderWatch:
     _drain: TimerHandle | None = None
     _untaken_bytes = 0
     was_cut_off = False
+
+    def pause_writing(self) -> None:
+        """The buffer is full: the reader has a while to take some of it."""
+        super().pause_writing()
+        self.watch_reader()
+
+    def resume_writing(self) -> None:
+        """The reader has taken what there was, or nearly."""
+        super().resume_writing()
+        self.stop_watching()
 
     def watch_reader(self) -> None:
         """Give the reader the drain limit to take some of what is written, from now on."""

@@ -278,15 +278,9 @@ class CuttableProtocol(ReaderWatch, StandardProtocol):
 
     # ── deadlines of the reader ──
 
-    def pause_writing(self) -> None:
-        """The buffer is full: the reader has a while to take some of it."""
-        super().pause_writing()
-        self.watch_reader()
-
     def resume_writing(self) -> None:
         """The reader has taken what there was, or nearly."""
         super().resume_writing()
-        self.stop_watching()
         self._note_idleness()
         self._watch_end()
 

@@ -73,16 +73,6 @@ class CuttableWebSocket(ReaderWatch, WebSocketsSansIOProtocol):
 
     # ── a reader that does not read ──
 
-    def pause_writing(self) -> None:
-        """The buffer is full: the reader has a while to take some of it."""
-        super().pause_writing()
-        self.watch_reader()
-
-    def resume_writing(self) -> None:
-        """The reader has taken what there was, or nearly."""
-        super().resume_writing()
-        self.stop_watching()
-
     def keepalive_timeout(self) -> None:
         """Whoever answers no ping takes no close frame either."""
         self.transport.abort()

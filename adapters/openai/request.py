@@ -134,6 +134,7 @@ def as_command(
         given: the body as it was sent.
         items: its messages or items by their place.
         to_pieces: makes the input of them, once they are known to be within the limits.
+        may_be_silent: whether the input may be empty, because nothing is to be answered.
 
     Raises:
         InvalidRequestError: a rule is broken; `param` names the field as the Responses API has it.
@@ -145,9 +146,26 @@ def as_command(
     kept = {"metadata": body.metadata, "tools": tools, "tool_choice": body.tool_choice, "text": body.text}
     for place, given_there in kept.items():
         check_numbers(place, given_there)
-    request = TurnRequest(
+    request = replace(
+        _command(body, to_pieces(items), tools),
+        retention_s=metadata.retention_seconds,
+        retry_keys=retry_keys,
+        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
+    )
+    if not may_be_silent:
+        _refuse_silence(request)
+    if request.background and not request.store:
+        raise InvalidRequestError(
+            "A background turn is read from the log: it needs store: true.", param="background"
+        )
+    return request
+
+
+def _command(body: RequestBody, pieces: tuple[Piece, ...], tools: tuple[Json, ...]) -> TurnRequest:
+    """What the fields of a body ask for."""
+    return TurnRequest(
         model=body.model,
-        input=to_pieces(items),
+        input=pieces,
         instructions=body.instructions,
         previous_response_id=body.previous_response_id and response_id(body.previous_response_id),
         stream=body.stream is True,
@@ -168,18 +186,8 @@ def as_command(
         cache_salt=body.cache_salt,
         echoed=msgspec.convert(body, Echoed, from_attributes=True),
         metadata=body.metadata or {},
-        retention_s=metadata.retention_seconds,
-        retry_keys=retry_keys,
         background=body.background is True,
-        body_sha256=_digest(given) if IDEMPOTENCY_KEY in retry_keys else None,
     )
-    if not may_be_silent:
-        _refuse_silence(request)
-    if request.background and not request.store:
-        raise InvalidRequestError(
-            "A background turn is read from the log: it needs store: true.", param="background"
-        )
-    return request
 
 
 def _choice(given: Any, tools: Sequence[Json]) -> ToolChoice:

@@ -10,7 +10,7 @@ from turnlog.adapters.openai.forms import ModelName, ModelSwap
 from turnlog.app.access import OPERATOR
 from turnlog.app.http.bodies import read_body
 from turnlog.app.http.service import Service
-from turnlog.app.models.service import ModelStatus
+from turnlog.app.models.status import ModelStatus
 from turnlog.domain.owners import Caller
 
 Json = dict[str, Any]

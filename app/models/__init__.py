@@ -7,6 +7,7 @@
 
 from turnlog.app.models.admission import Admission
 from turnlog.app.models.registry import Lease
-from turnlog.app.models.service import Models, ModelStatus
+from turnlog.app.models.service import Models
+from turnlog.app.models.status import ModelStatus
 
 __all__ = ["Admission", "Lease", "ModelStatus", "Models"]

@@ -3,19 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import inf
-from typing import Literal
-
-from msgspec import Struct
 
 from turnlog.app.models.admission import Admission, Beginning, ColdAdmissions
 from turnlog.app.models.backlog import Backlog
-from turnlog.app.models.crashes import LastCrash
 from turnlog.app.models.gate import Gate
 from turnlog.app.models.lane import Lane, LaneCounts, Sharing, YieldingAdmission
 from turnlog.app.models.loading import Loading, LoadRecord, Suspends
@@ -23,12 +19,12 @@ from turnlog.app.models.memory import Memory, MemoryReservation
 from turnlog.app.models.pace import FIRST_GUESS_S, retry_after_s
 from turnlog.app.models.pressure import LOOK_S, Pressure
 from turnlog.app.models.registry import Binding, Lease, Registry
+from turnlog.app.models.running import running
+from turnlog.app.models.status import ModelStatus, State
 from turnlog.app.models.supervision import Supervisor
-from turnlog.app.models.waiting import Releasable, acquired
 from turnlog.domain.budgets import Budget
 from turnlog.domain.defaults import ModelDefaults
 from turnlog.domain.errors import (
-    BindingChangedError,
     ModelNotFoundError,
     ModelUnavailableError,
     PromptCrashedEngineError,
@@ -37,37 +33,6 @@ from turnlog.domain.owners import LOCAL_OWNER
 from turnlog.domain.ports import Clock, InferenceEngine, ModelSource
 
 log = logging.getLogger("turnlog")
-
-State = Literal["declared", "loading", "resident"]
-
-
-class ModelStatus(Struct, frozen=True, kw_only=True):
-    """The status of a model for listings; `aliases` are the other names for the same model.
-
-    `capacity` is how many turns it runs at once, 1 until that is known. `memory_bytes` is the memory of its
-    processes, `restarts` the number of crashes since the server started, `unavailable` why only an operator
-    can load it again. `queued_turns` includes the `reservations`, which are admitted but not in the queue
-    yet; `queue_limit` is how many may wait, None for no limit. `loads` are the latest loads.
-    """
-
-    name: str
-    state: State
-    registered_s: int
-    instance_id: int | None
-    weight_bytes: int
-    aliases: tuple[str, ...]
-    capacity: int
-    defaults: ModelDefaults = ModelDefaults()
-    active_turns: int
-    queued_turns: int
-    process_id: int | None = None
-    memory_bytes: int = 0
-    restarts: int = 0
-    last_crash: LastCrash | None = None
-    unavailable: str | None = None
-    reservations: int = 0
-    queue_limit: int | None = None
-    loads: tuple[LoadRecord, ...] = ()
 
 
 class Models:
@@ -175,40 +140,19 @@ class Models:
         finally:
             self._asking[name] -= 1
 
-    @asynccontextmanager
-    async def acquire(self, admission: Admission, most_tokens: int) -> AsyncIterator[MemoryReservation]:
-        """Hold a slot in the lane, the gate and memory for the turn's tokens inside the block (R-057).
-
-        Args:
-            most_tokens: the most tokens that the turn can hold.
-
-        Yields:
-            The memory reservation.
-
-        Raises:
-            BindingChangedError: the name has been rebound to another model (R-139).
-            ModelUnavailableError: no memory became free in time.
-        """
-        lease, held = admission.lease, list[Releasable]()
-        try:
-            held.append(await acquired(partial(lease.lane.slot, admission.reservation)))
-            admission.weigh(0)
-            if not lease.holds:
-                raise BindingChangedError(lease.name, "while the request was queued")
-            held.append(await acquired(self.gate.read))
-            kv_bytes = most_tokens * lease.engine.info.kv_bytes_per_token
-            reservation = await self._running_memory(kv_bytes)
-            held.append(reservation)
-            # Last, so that nothing happens between this and the engine.
-            await self.supervisor.until_up(lease.binding)
-            began_ms = self._clock.now_ms()
-            try:
-                yield reservation
-            finally:
-                lease.lane.pace.note((self._clock.now_ms() - began_ms) / 1000)
-        finally:
-            for each in reversed(held):
-                each.release()
+    def acquire(
+        self, admission: Admission, most_tokens: int
+    ) -> AbstractAsyncContextManager[MemoryReservation]:
+        """Hold what a turn needs to run inside the block; see `running`."""
+        return running(
+            admission,
+            most_tokens,
+            gate=self.gate,
+            memory=self.memory,
+            supervisor=self.supervisor,
+            clock=self._clock,
+            wait_s=self._wait_s,
+        )
 
     def retry_after_s(self, waiting: int | None = None) -> int:
         """In how many seconds the waiting requests will have run: `waiting` of them, or all (D-38).
@@ -218,15 +162,6 @@ class Models:
         lanes = [binding.lane for binding in self.resident()]
         guess_s = retry_after_s(waiting or 0, 1, FIRST_GUESS_S, self._spread())
         return max((lane.retry_after_s(waiting) for lane in lanes), default=guess_s)
-
-    async def _running_memory(self, kv_bytes: int) -> MemoryReservation:
-        try:
-            async with asyncio.timeout(self._wait_s):
-                return await acquired(partial(self.memory.ask, "running", kv_bytes))
-        except TimeoutError:
-            raise ModelUnavailableError(
-                f"No memory became free for this turn within {self._wait_s:g} s. Retry later."
-            ) from None
 
     def check_prompt(self, lease: Lease, digest: str) -> None:
         """Refuse a prompt that recently crashed the engine twice in a row.

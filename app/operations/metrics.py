@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from turnlog.app.models.memory import Memory, Use
-from turnlog.app.models.service import ModelStatus, State
+from turnlog.app.models.status import ModelStatus, State
 from turnlog.app.turns.pending import Sizes
 from turnlog.domain.budgets import Budget
 from turnlog.domain.events import TurnFailed

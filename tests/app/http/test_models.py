@@ -13,7 +13,7 @@ from tests.app.http.test_turns import Json, create, refused
 from tests.security.sockets import head, rest
 from tests.serving import RunningServer, connected, serving
 from turnlog.app.http.models import model_object
-from turnlog.app.models.service import ModelStatus
+from turnlog.app.models.status import ModelStatus
 from turnlog.domain.owners import LOCAL, Caller, Role
 
 ROUTES = ("load", "unload", "swap")

@@ -12,7 +12,7 @@ from tests.domain.stories import COMMITTED, CREATED, FAILED, STARTED
 from tests.fakes.clock import VirtualLoop
 from tests.fakes.journal import Calls, NotingJournal
 from turnlog.app.models.memory import Memory
-from turnlog.app.models.service import ModelStatus, State
+from turnlog.app.models.status import ModelStatus, State
 from turnlog.app.operations.loop_lag import watch_loop
 from turnlog.app.operations.measured_journal import MeasuredJournal
 from turnlog.app.operations.metrics import Metrics, PoolSize, Sources
