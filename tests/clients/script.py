@@ -36,6 +36,13 @@ def saying(match: str, *pieces: str, thinking: tuple[str, ...] = ()) -> Json:
     )
 
 
+TOOL_LOOPS: Final = [
+    ("add 1 and 2", ["the sum is 3", "1 and 2 make 3."]),
+    ("add both pairs", ["the sum is 3", "the sum is 7", "They make 3 and 7."]),
+    ("think, then add", ["the sum is 3", "1 and 2 make 3."]),
+]
+"""A question, what the tool answers, and what is said in the end."""
+
 SCRIPT: Final[Json] = {
     "turns": [
         # What tools answered. A loop's second request ends with it.

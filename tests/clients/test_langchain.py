@@ -17,6 +17,7 @@ from langchain_openai import ChatOpenAI
 from openai import APIError
 from pydantic import BaseModel, SecretStr
 
+from tests.clients.script import TOOL_LOOPS
 from tests.serving import RunningServer
 
 
@@ -105,11 +106,7 @@ async def test_a_model_streams(server: RunningServer) -> None:
 @both_ways
 @pytest.mark.parametrize(
     ("question", "said"),
-    [
-        ("add 1 and 2", ["the sum is 3", "1 and 2 make 3."]),
-        ("add both pairs", ["the sum is 3", "the sum is 7", "They make 3 and 7."]),
-        ("think, then add", ["the sum is 3", "1 and 2 make 3."]),
-    ],
+    TOOL_LOOPS,
     ids=["one call", "two calls", "reasoning and a call"],
 )
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from langchain_openai import ChatOpenAI
 from openai import APIError
 from pydantic import SecretStr
 
+from tests.clients.script import TOOL_LOOPS
 from tests.clients.test_langchain import Weather, add, whole
 from tests.serving import RunningServer
 
@@ -27,14 +28,7 @@ both_ways: Final = pytest.mark.parametrize("stream", [False, True], ids=["whole"
 
 
 @both_ways
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        ("add 1 and 2", ["the sum is 3", "1 and 2 make 3."]),
-        ("add both pairs", ["the sum is 3", "the sum is 7", "They make 3 and 7."]),
-        ("think, then add", ["the sum is 3", "1 and 2 make 3."]),
-    ],
-)
+@pytest.mark.parametrize(("question", "said"), TOOL_LOOPS)
 def test_a_tool_loop_ends_with_an_answer(
     server: RunningServer, question: str, said: list[str], *, stream: bool
 ) -> None:

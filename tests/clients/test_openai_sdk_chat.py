@@ -14,6 +14,7 @@ from openai.types.chat import (
 from pydantic import BaseModel
 
 from tests.clients.openai_sdk import ADD, MODEL
+from tests.clients.script import TOOL_LOOPS
 from tests.serving import RunningServer
 from tests.waiting import until
 
@@ -52,14 +53,7 @@ def user(text: str) -> list[ChatCompletionMessageParam]:
 
 
 @both_ways
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        ("add 1 and 2", ["the sum is 3", "1 and 2 make 3."]),
-        ("add both pairs", ["the sum is 3", "the sum is 7", "They make 3 and 7."]),
-        ("think, then add", ["the sum is 3", "1 and 2 make 3."]),
-    ],
-)
+@pytest.mark.parametrize(("question", "said"), TOOL_LOOPS)
 def test_a_tool_loop_ends_with_an_answer(client: OpenAI, ask: Ask, question: str, said: list[str]) -> None:
     messages: list[Any] = user(question)
     told: list[str] = []

@@ -9,8 +9,9 @@ import pytest
 
 from tests.adapters.openai.chat_wire import assembled, check_completion, read_chunks
 from tests.app.http.test_turns import create, refused
-from tests.app.scripts import write_script
-from tests.serving import RunningServer, serving, turnlog
+from tests.app.scripts import SCRIPT
+from tests.faults.witness import scripted
+from tests.serving import RunningServer, turnlog
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -91,13 +92,7 @@ def test_the_usage_comes_only_to_whoever_asks_for_it(http: httpx.Client) -> None
 
 def test_silence_is_broken_by_comments(tmp_path: Path) -> None:
     """D5: a chunk without news would be taken for one with some."""
-    script = write_script(tmp_path)
-    with (
-        serving(
-            tmp_path / "t.db", "--engine", "scripted", "--script", str(script), TURNLOG_HEARTBEAT_S="0.1"
-        ) as quiet,
-        quiet.http as http,
-    ):
+    with scripted(tmp_path, SCRIPT, TURNLOG_HEARTBEAT_S="0.1") as quiet, quiet.http as http:
         told = post(http, user("slow"), stream=True).text
 
     assert "}\n\n: keep-alive\n\n" in told
@@ -261,13 +256,7 @@ def test_only_a_committed_turn_of_a_chat_is_a_stored_completion(http: httpx.Clie
 
 def test_a_setting_says_whether_chats_are_stored(tmp_path: Path) -> None:
     """D-30."""
-    script = write_script(tmp_path)
-    with (
-        serving(
-            tmp_path / "t.db", "--engine", "scripted", "--script", str(script), TURNLOG_CHAT_STORE="false"
-        ) as server,
-        server.http as http,
-    ):
+    with scripted(tmp_path, SCRIPT, TURNLOG_CHAT_STORE="false") as server, server.http as http:
         forgotten, kept = (complete(http, user("hi"), store=store) for store in (None, True))
         refused(http.get(f"/v1/chat/completions/{forgotten['id']}"), 404)
         assert http.get(f"/v1/chat/completions/{kept['id']}").json() == kept
