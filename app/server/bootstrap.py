@@ -39,7 +39,7 @@ from turnlog.app.turns.chains import Chains
 from turnlog.app.turns.deletion import Deletion
 from turnlog.app.turns.expiry import sweep
 from turnlog.app.turns.idempotency import IdempotencyKeys
-from turnlog.app.turns.in_flight import MOST_BYTES, InTurn
+from turnlog.app.turns.in_flight import MOST_BYTES
 from turnlog.app.turns.live_turns import LiveTurns
 from turnlog.app.turns.metadata import MetadataChanges
 from turnlog.app.turns.pending import PendingWrites
@@ -92,18 +92,26 @@ def assemble(
     metrics.show(in_flight, retrieval.places.budget, audit.told_bytes)
     measured = MeasuredJournal(wrap_journal(journal), metrics)
     persistence = Persistence(measured, pending, models.registry, live, clock)
-    turns = _turns(
-        settings,
+    preparation = Preparation(
         models=models,
         chains=Chains(retrieval, pending, clock, max_length=settings.max_chain_length),
         retrieval=retrieval,
+        prefix_cache=prefix_cache,
+        in_turn=slow_work.submit,
+        boot_id=str(uuid.uuid4()),
+    )
+    turns = Turns(
+        preparation=preparation,
         live=live,
         persistence=persistence,
         load=journal,
         clock=clock,
-        prefix_cache=prefix_cache,
-        in_turn=slow_work.submit,
+        ids=SystemIds(clock),
+        new_framer=_framer_of,
+        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
         hooks=Hooks(metrics, idle),
+        strict=settings.durability == "strict",
+        idempotency_grace_s=settings.idempotency_grace_s,
     )
     background = Background(turns, live, measured, reader, Framer)
     cancellation = Cancellation(live, background)
@@ -140,48 +148,6 @@ def assemble(
         in_turn=slow_work.submit,
         interrupt=partial(_interrupt, reader, slow_work),
         announce=lock.describe if lock else lambda _: None,
-    )
-
-
-def _turns(
-    settings: Settings,
-    *,
-    models: Models,
-    chains: Chains,
-    retrieval: Retrieval,
-    live: LiveTurns,
-    persistence: Persistence,
-    load: JournalLoad,
-    clock: Clock,
-    prefix_cache: PrefixCache,
-    in_turn: InTurn,
-    hooks: Hooks,
-) -> Turns:
-    """The turns of this process, which has an id of its own."""
-    boot_id = str(uuid.uuid4())
-    preparation = Preparation(
-        models=models,
-        chains=chains,
-        retrieval=retrieval,
-        prefix_cache=prefix_cache,
-        in_turn=in_turn,
-        boot_id=boot_id,
-    )
-    return Turns(
-        models=models,
-        preparation=preparation,
-        live=live,
-        persistence=persistence,
-        load=load,
-        clock=clock,
-        ids=SystemIds(clock),
-        new_framer=_framer_of,
-        boot_id=boot_id,
-        limits=Limits(settings.token_timeout_s, settings.turn_timeout_s),
-        prefix_cache=prefix_cache,
-        hooks=hooks,
-        strict=settings.durability == "strict",
-        idempotency_grace_s=settings.idempotency_grace_s,
     )
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from turnlog.app.models import Admission, Lease, Models
-from turnlog.app.prefix_cache import PrefixCache
+from turnlog.app.models import Admission, Lease
 from turnlog.app.settings import retention_s
 from turnlog.app.turns.engine_stream import Arrivals
 from turnlog.app.turns.live import FrameLog, LiveTurn
@@ -56,14 +55,12 @@ class Turns:
 
     Args:
         new_framer: makes the framer of one stream, in the form that its turn was asked for.
-        boot_id: identifies this process, so that a chain records which one made it (R-143).
         idempotency_grace_s: how long a turn under an idempotency key goes on without a client.
     """
 
     def __init__(
         self,
         *,
-        models: Models,
         preparation: Preparation,
         live: LiveTurns,
         persistence: Persistence,
@@ -71,23 +68,21 @@ class Turns:
         clock: Clock,
         ids: IdSource,
         new_framer: Callable[[ResponseCreated], Framer],
-        boot_id: str,
         limits: Limits,
-        prefix_cache: PrefixCache,
         hooks: TurnHooks,
         strict: bool,
         idempotency_grace_s: float,
     ) -> None:
-        self._models = models
         self.preparation = preparation
+        self._models = models = preparation.models
         self._live = live
         self._persistence = persistence
         self._load = load
         self._clock = clock
         self._ids = ids
         self._new_framer = new_framer
-        self._boot_id = boot_id
-        self._prefix_cache = prefix_cache
+        self._boot_id = preparation.boot_id
+        self._prefix_cache = prefix_cache = preparation.prefix_cache
         self._dependencies = Dependencies(models, prefix_cache, Arrivals(), hooks, clock, ids, limits)
         self._strict = strict
         self._idempotency_grace_s = idempotency_grace_s

@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
 
 class Preparation:
-    """Prepares turns; nothing of it is recorded.
+    """Prepares turns of this process; nothing of it is recorded.
 
     Args:
         boot_id: identifies this process, so that a chain records which one made it (R-143).
@@ -58,12 +58,12 @@ class Preparation:
         in_turn: InTurn,
         boot_id: str,
     ) -> None:
-        self._models = models
+        self.models = models
         self.chains = chains
         self._retrieval = retrieval
-        self._prefix_cache = prefix_cache
+        self.prefix_cache = prefix_cache
         self._in_turn = in_turn
-        self._boot_id = boot_id
+        self.boot_id = boot_id
 
     async def of(
         self,
@@ -85,7 +85,7 @@ class Preparation:
             ResponsesError: the turn is refused.
         """
         lease = await admission.take_lease()
-        request = request.with_defaults(self._models.defaults(lease.name))
+        request = request.with_defaults(self.models.defaults(lease.name))
         async with AsyncExitStack() as held:
             if request.previous_response_id:
                 await held.enter_async_context(self._retrieval.places.one(owner))
@@ -106,21 +106,21 @@ class Preparation:
             self._check_model(chain, lease, exempt=request.replay_of is not None)
         referenced = {piece.id for piece in request.input if isinstance(piece, ItemReference)}
         items = await self._retrieval.items(referenced, owner) if referenced else {}
-        scope = self._prefix_cache.scope(owner, request.cache_salt, lease.engine)
-        window_tokens = self._models.window_tokens(lease.engine)
+        scope = self.prefix_cache.scope(owner, request.cache_salt, lease.engine)
+        window_tokens = self.models.window_tokens(lease.engine)
         work = partial(
             make_plan,
             lease.engine,
             request,
             chain,
             items,
-            self._prefix_cache.answers(scope),
+            self.prefix_cache.answers(scope),
             window_tokens=window_tokens,
             fits=fits or request.truncation == "auto",
             asked_ms=asked_ms,
         )
         plan = await asyncio.wrap_future(self._in_turn((owner, lease.name), work))
-        self._models.check_prompt(lease, plan.record.digest)
+        self.models.check_prompt(lease, plan.record.digest)
         return Prepared(request, owner, plan, chain, scope)
 
     def _check_model(self, chain: Chain, lease: Lease, *, exempt: bool) -> None:
@@ -136,7 +136,7 @@ class Preparation:
         check_identity(
             chain[-1],
             model=lease.name,
-            boot_id=self._boot_id,
+            boot_id=self.boot_id,
             instance_id=lease.instance_id,
             fingerprint=lease.engine.info.model_fingerprint,
         )

@@ -89,15 +89,12 @@ class Server:
         self.live = LiveTurns()
         self.retrieval = Retrieval(cast(Log, self.reader), self.live, self.pending, self.clock)
         self.persistence = Persistence(self.journal, self.pending, self.pins, self.live, self.clock)
-        models = resident({MODEL: self.engine}, self.clock)
-        prefix_cache = no_sessions(self.clock)
         self.turns = Turns(
-            models=models,
             preparation=Preparation(
-                models=models,
+                models=resident({MODEL: self.engine}, self.clock),
                 chains=Chains(self.retrieval, self.pending, self.clock, max_length=100),
                 retrieval=self.retrieval,
-                prefix_cache=prefix_cache,
+                prefix_cache=no_sessions(self.clock),
                 in_turn=at_once,
                 boot_id="boot",
             ),
@@ -107,9 +104,7 @@ class Server:
             clock=self.clock,
             ids=ids,
             new_framer=lambda _: Framer(),
-            boot_id="boot",
             limits=Limits(TOKEN_LIMIT_S, TURN_LIMIT_S),
-            prefix_cache=prefix_cache,
             hooks=Unobserved(),
             strict=False,
             idempotency_grace_s=0,
